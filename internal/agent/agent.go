@@ -237,7 +237,7 @@ func (p parts) modules() []modules.Module {
 			// If these records can't be read, pods without claims run all the same.
 			{Name: "claims", Start: orLogged(without(p.vol.claims.Restore), log, "Claims can't be bound")},
 			{Name: "volumes", Start: orLogged(without(p.vol.volumes.Adopt), log,
-				"Some staged devices of an earlier agent can't be recorded, and won't be unstaged"),
+				"Staged devices of an earlier agent can't be recorded; those stay staged"),
 				Run: p.vol.volumes.Run},
 			{Name: "volume statistics", Run: closeAtEnd(p.vol.stats, log)},
 			{Name: "statistics", Run: p.vol.sampler.Run},

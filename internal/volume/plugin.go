@@ -120,9 +120,9 @@ type Stager interface {
 	Known(dir string) (s Staging, ok bool)
 	// Noted lists the devices with a note, by Device and Dir, also those of a kubelet.
 	Noted() []Staging
-	// Uses returns the key of the device that the volume at this place uses, by the volume's own note; empty if there
-	// is none.
-	Uses(Place) (key string)
+	// Uses returns the key of the device that the volume at this place uses, by the volume's own note; empty if it uses
+	// none. The error is that of reading the note.
+	Uses(Place) (key string, err error)
 }
 
 // Staging is a device to stage or unstage.
@@ -135,9 +135,10 @@ type Staging struct {
 	// Pod and Objects are those of the first volume. Unstage gets none.
 	Pod     *v1.Pod
 	Objects object.View
-	// Used says that pods use the device already: it must not be unstaged.
-	Used bool
-	Say  Say
+	// InUse says that containers use the first volume already, Used that other volumes use the device, too: it must not
+	// be unstaged then.
+	InUse, Used bool
+	Say         Say
 }
 
 // Request is a volume of a pod, to mount or to refresh.

@@ -1,10 +1,12 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,13 +87,24 @@ func (d *Drivers) measure(name, method string, hidden []string, do func() error)
 	if err == nil {
 		return nil
 	}
-	text := status.Convert(err).Message()
-	for _, h := range hidden {
-		if h != "" {
-			text = strings.ReplaceAll(text, h, "(secret)")
+	return &CallError{Driver: name, Method: path.Base(method), Code: code, Outcome: outcome(err),
+		text: bounded(hide(status.Convert(err).Message(), hidden))}
+}
+
+// shortest is the length from which on a text is hidden: shorter ones aren't secret, and would hide half a message.
+const shortest = 4
+
+// hide replaces the hidden texts, the longest first: one may be a part of another.
+func hide(text string, hidden []string) string {
+	var pairs []string
+	for _, h := range slices.SortedFunc(slices.Values(hidden), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	}) {
+		if len(h) >= shortest {
+			pairs = append(pairs, h, "(secret)")
 		}
 	}
-	return &CallError{Driver: name, Method: path.Base(method), Code: code, Outcome: outcome(err), text: bounded(text)}
+	return strings.NewReplacer(pairs...).Replace(text)
 }
 
 // call calls do for a call to the driver's node service, with its newest registration. It waits for earlier calls if

@@ -137,7 +137,11 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 		q := &spec.NodePublishVolumeRequest{VolumeId: g.handle, TargetPath: target, Readonly: g.readOnly,
 			VolumeContext: g.context, Secrets: g.secrets, VolumeCapability: g.capability(r.Pod, by)}
 		if by.stages && !g.inline() {
-			q.StagingTargetPath = filepath.Join(p.device(&g.source), stageName)
+			dir := p.device(&g.source)
+			if staged, err := readRecord(dir); err != nil || !staged.certain() {
+				return fmt.Errorf("CSI driver %s: the volume isn't staged", g.source.driver) // it has become one that stages
+			}
+			q.StagingTargetPath = filepath.Join(dir, stageName)
 		}
 		if err := p.drivers.measure(g.source.driver, method, g.hidden, func() error {
 			_, err := spec.NewNodeClient(by.conn).NodePublishVolume(ctx, q)
@@ -201,8 +205,9 @@ func (p Plugin) release(ctx context.Context, dir, place, method string, say volu
 	}
 	driver := had[keyDriver]
 	p.drivers.note(dir, driver)
+	called := false
 	err = p.drivers.call(ctx, driver, method, say, func(ctx context.Context, by *registration) error {
-		if place == stageName && !by.stages {
+		if called = place == targetName || by.stages; !called {
 			return nil // a newer version of the driver doesn't stage volumes any more
 		}
 		// On a full disk volumes are released all the same.
@@ -216,7 +221,7 @@ func (p Plugin) release(ctx context.Context, dir, place, method string, say volu
 	if err != nil {
 		return err
 	}
-	if isMount(dir, place) {
+	if called && isMount(dir, place) {
 		p.drivers.conf.Log.Info("A CSI driver has released a volume, but left it mounted: this is a fault of the "+
 			"driver; it is unmounted now", "plugin", driver, "path", path)
 	}

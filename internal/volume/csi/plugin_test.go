@@ -813,7 +813,7 @@ func TestStagedWithoutMount(t *testing.T) {
 	r.driver.CheckLaw(t)
 }
 
-// A call that waits for one of many calls of a driver's older registration goes to the newer one.
+// A driver's newer registration isn't held up by the calls of an older one that hangs.
 func TestCallsOfReplacedDriver(t *testing.T) {
 	r := newRig(t, nil)
 	r.add(csidriver.Rule{Method: "NodePublishVolume", Hold: true, Count: -1})

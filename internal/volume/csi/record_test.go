@@ -119,6 +119,13 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+func TestHide(t *testing.T) {
+	const text = "hunter2 hunter e (x)"
+	if got := hide(text, []string{"hunter", "e", "", "hunter2"}); got != "(secret) (secret) e (x)" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Texts of drivers go to events and logs.
 func TestBounded(t *testing.T) {
 	if got := bounded("a\n\tb\x1b[31m\xff"); got != "a b [31m?" {

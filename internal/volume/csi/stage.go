@@ -58,12 +58,15 @@ func (p Plugin) Noted() (list []volume.Staging) {
 }
 
 // Uses returns the key of the staged volume of which the volume at this place is a part.
-func (Plugin) Uses(at volume.Place) string {
+func (Plugin) Uses(at volume.Place) (key string, err error) {
 	had, err := readRecord(at.Dir)
-	if err != nil || had[keyLifecycle] != string(storagev1.VolumeLifecyclePersistent) {
-		return ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil || had[keyLifecycle] != string(storagev1.VolumeLifecyclePersistent):
+		return "", err
 	}
-	return had[keyDriver] + "^" + had[keyHandle]
+	return had[keyDriver] + "^" + had[keyHandle], nil
 }
 
 // Stage lets the driver stage the volume, if it stages volumes.
@@ -72,13 +75,13 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 	if err != nil {
 		return err
 	}
-	f := find(g.Dir, stageName, g.Used)
+	f := find(g.Dir, stageName, g.InUse || g.Used)
 	switch {
 	case f.next(record{keyDriver: s.driver, keyHandle: s.handle}, p.drivers.conf.BootID) == keep:
 		p.drivers.note(g.Dir, s.driver)
 		return nil
-	case g.Used && errors.Is(f.err, fs.ErrNotExist) && !p.drivers.has(s.driver):
-		return nil // the driver stages nothing, and pods that use the volume don't need it
+	case g.InUse && errors.Is(f.err, fs.ErrNotExist) && !p.drivers.has(s.driver):
+		return nil // the driver has staged nothing, and containers that use the volume don't need it
 	}
 	if _, err := describedBy(ctx, g.Objects, &s); err != nil {
 		return err
@@ -112,7 +115,7 @@ func (p Plugin) stage(ctx context.Context, g volume.Staging, s *source, secrets 
 		if err != nil {
 			return err
 		}
-		first = find(g.Dir, stageName, g.Used).next(want, p.drivers.conf.BootID)
+		first = find(g.Dir, stageName, g.InUse || g.Used).next(want, p.drivers.conf.BootID)
 		if first == keep || first == undo {
 			p.drivers.note(g.Dir, s.driver)
 			return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,15 +15,52 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
 // adopt takes over the volumes that an earlier agent has mounted for ephemeral containers only: those of containers
 // that run, and the emptyDirs that other ones have left, because their files still count for the limits of the pod. The
-// pod doesn't depend on these volumes: a failure is an event, and the next Prepare tries again. It waits at most
-// Config.Early for each container; a mount that takes longer continues.
+// pod doesn't depend on these volumes: a failure is an event, and Run tries again. It waits at most Config.Early for each
+// container; a mount that takes longer continues.
 func (m *Manager) adopt(ctx context.Context, p *v1.Pod, objects object.View) {
+	for _, e := range m.takeOver(ctx, p, objects) {
+		m.conf.Recorder.Event(p, e)
+	}
+}
+
+// unadopted is a pod with volumes that adopt couldn't take over, and the events that say so.
+type unadopted struct {
+	objects object.View
+	failed  []pod.Event
+}
+
+// adoptAgain starts to take over the volumes that adopt couldn't. It records events for new failures only.
+func (m *Manager) adoptAgain(ctx context.Context) {
+	m.mu.Lock()
+	left := maps.Clone(m.unadopted)
+	m.mu.Unlock()
+	for uid, before := range left {
+		p := m.conf.Pod(uid)
+		if p == nil { // it is being stopped
+			continue
+		}
+		m.ops.Start(ctx, operations.Task{Key: operations.Key("pods/" + string(uid) + "/adopt"),
+			Kind: volumestate.Mount + "volumes of ephemeral containers", Owner: string(uid),
+			Do: func(ctx context.Context, _ *operations.Operation) error {
+				for _, e := range m.takeOver(ctx, p, before.objects) {
+					if !slices.ContainsFunc(before.failed, func(f pod.Event) bool { return f.Message == e.Message }) {
+						m.conf.Recorder.Event(p, e)
+					}
+				}
+				return nil
+			}})
+	}
+}
+
+// takeOver does the work of adopt, and returns the events for failures.
+func (m *Manager) takeOver(ctx context.Context, p *v1.Pod, objects object.View) (failed []pod.Event) {
 	if len(p.Spec.EphemeralContainers) == 0 || safeopen.Check("pod UID", string(p.UID)) != nil {
-		return
+		return nil
 	}
 	there, err := m.layout.List(p.UID)
 	if err != nil {
@@ -32,17 +70,24 @@ func (m *Manager) adopt(ctx context.Context, p *v1.Pod, objects object.View) {
 		c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		err := m.adoptFor(ctx, p, m.adoptable(p, c, there), objects)
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		if err != nil {
 			reason, why := pod.ReasonFailedMount, err.Error()
 			if f, ok := errors.AsType[*pod.Failure](err); ok {
 				reason, why = f.Reason, f.Message
 			}
-			m.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: reason, Container: c.Name,
+			failed = append(failed, pod.Event{Type: v1.EventTypeWarning, Reason: reason, Container: c.Name,
 				Message: fmt.Sprintf("Volumes of ephemeral container %q can't be taken over: %s", c.Name, why)})
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if delete(m.unadopted, p.UID); len(failed) > 0 {
+		m.unadopted[p.UID] = unadopted{objects, failed}
+		m.wake.Wake()
+	}
+	return failed
 }
 
 // adoptFor takes over the volumes that one container mounts.

@@ -30,7 +30,7 @@ func instances(m *manager.Manager) (names []string) {
 }
 
 // TestPrepareAfterRestartWithEphemeralContainer: a volume that only a running ephemeral container uses, and that can't be
-// taken over, holds up nobody else. When the cause is gone, the next Prepare takes it over.
+// taken over, holds up nobody else. When the cause is gone, it is taken over.
 func TestPrepareAfterRestartWithEphemeralContainer(t *testing.T) {
 	dir := t.TempDir()
 	file, store, away := filepath.Join(dir, "file"), filepath.Join(dir, "store"), filepath.Join(dir, "away")
@@ -82,7 +82,7 @@ func TestPrepareAfterRestartWithEphemeralContainer(t *testing.T) {
 			if c.mend != nil {
 				must(t, c.mend(w))
 				eventually(t, "it is taken over", func() bool {
-					must(t, m.Prepare(t.Context(), p, w))
+					w.wake() // else it would be tried again after half a minute
 					return slices.Equal(instances(m), []string{"data", "own"})
 				})
 			}
@@ -133,7 +133,7 @@ func TestPrepareWaitsBrieflyForEphemeralContainer(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		}
-		if told := w.told(); len(told) != 3 || !strings.Contains(told[2], "not mounted after 10s") {
+		if told := w.told(); len(told) < 3 || !strings.Contains(told[1], "not mounted after 10s") {
 			t.Errorf("told: %q", told)
 		}
 		resume()

@@ -15,6 +15,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -61,6 +63,10 @@ type Manager struct {
 	failed map[types.UID]map[string]attempt
 	// freed counts the calls of DiskFreed.
 	freed atomic.Uint64
+	// unadopted are the pods with volumes that adopt couldn't take over.
+	unadopted map[types.UID]unadopted
+	// sweeps counts the calls of sweepDevices.
+	sweeps int
 }
 
 // attempt is the state in which a mount began.
@@ -82,7 +88,7 @@ func New(c Config, log logr.Logger) *Manager {
 		holders: volumestate.NewHolders(layout, c.Freed),
 		wake:    wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{},
 		actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{},
-		failed: map[types.UID]map[string]attempt{},
+		failed: map[types.UID]map[string]attempt{}, unadopted: map[types.UID]unadopted{},
 	}
 	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
@@ -101,7 +107,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		RecordEvent: m.conf.Recorder.Event, Wake: m.wake, Freed: m.freed.Load, DiskFailed: m.conf.DiskFailed,
 	})
 	defer fresh.Stop()
+	var adoptAt time.Time
 	for {
+		var adopt <-chan time.Time
+		if adoptAt = m.adoptAt(adoptAt); !adoptAt.IsZero() {
+			adopt = time.After(time.Until(adoptAt))
+		}
 		select {
 		case <-ctx.Done():
 			m.stop()
@@ -112,13 +123,33 @@ func (m *Manager) Run(ctx context.Context) error {
 				m.sweepDevices(ctx) // earlier sweeps may have needed the driver
 			}
 			fresh.Changed(changed...)
+			m.adoptAgain(ctx) // some may wait for one of these objects
 		case <-m.remounted:
 			fresh.Follow(m.all())
 		case <-m.wake:
+		case <-adopt:
+			adoptAt = time.Time{}
+			m.adoptAgain(ctx)
 		case <-fresh.Due():
 		}
 		fresh.Pass(ctx)
 	}
+}
+
+// adoptEvery is how often Run tries to take over volumes that adopt couldn't.
+const adoptEvery = 30 * time.Second
+
+// adoptAt returns the time of the next try: the one in at, if there is one; zero if there is nothing to take over.
+func (m *Manager) adoptAt(at time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case len(m.unadopted) == 0:
+		return time.Time{}
+	case at.IsZero():
+		return time.Now().Add(adoptEvery)
+	}
+	return at
 }
 
 // DiskFreed ends the back-off of mounts and updates that failed because a disk couldn't be written: one has room again,
@@ -143,14 +174,15 @@ func (m *Manager) stop() {
 	}
 }
 
-// sweepDevices starts to unstage devices whose pods' directories are gone.
+// sweepDevices starts to unstage devices whose pods' directories are gone. Only Run calls it.
 func (m *Manager) sweepDevices(ctx context.Context) {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	m.ops.Start(ctx, operations.Task{Key: "staged", Kind: "sweep",
+	m.sweeps++ // a kind of its own: a sweep that runs may have passed the devices of a new driver already
+	m.ops.Start(ctx, operations.Task{Key: "staged", Kind: fmt.Sprintf("sweep %d", m.sweeps),
 		Do: func(ctx context.Context, _ *operations.Operation) error {
 			err := m.stages.Sweep(ctx, there)
 			if err != nil {

@@ -63,6 +63,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	}
 	m.mu.Lock()
 	delete(m.desired, uid)
+	delete(m.unadopted, uid)
 	m.mu.Unlock()
 	for _, op := range m.ops.Of(string(uid)) {
 		if !volumestate.IsTeardown(op.Kind()) {

@@ -53,7 +53,7 @@ func (s *share) Known(dir string) (volume.Staging, bool) {
 
 func (*share) Noted() []volume.Staging { return nil }
 
-func (*share) Uses(volume.Place) string { return "" }
+func (*share) Uses(volume.Place) (string, error) { return "", nil }
 
 func (s *share) alone(device string) (done func(), err error) {
 	s.mu.Lock()

@@ -126,25 +126,33 @@ func (s *Stages) read(r record) (device, error) {
 // Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't
 // recorded yet: an agent of before, such as a kubelet, has other records or none. It is called before the other
 // methods.
+//
+// A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
+// without users would be unstaged.
 func (s *Stages) Adopt(l Layout) error {
 	var errs []error
 	for _, plugin := range s.plugins {
-		devices := map[string]record{}
+		devices, records := map[record]device{}, map[string]record{}
 		for _, g := range plugin.Noted() {
 			below, err := filepath.Rel(s.root, g.Dir)
-			d := device{plugin.Name(), g.Device, below}
-			r := s.recordOf(d)
-			if err == nil {
-				err = s.write(r, d)
-			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("record the staged device %s: %w", g.Device, err))
-				continue
+				return err
 			}
-			devices[g.Device] = r
+			d := device{plugin.Name(), g.Device, below}
+			records[g.Device] = s.recordOf(d)
+			devices[records[g.Device]] = d
 		}
-		if len(devices) > 0 {
-			errs = append(errs, s.adoptUsers(l, plugin, devices))
+		if len(devices) == 0 {
+			continue
+		}
+		if err := s.adoptUsers(l, plugin, records); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for r, d := range devices {
+			if err := s.write(r, d); err != nil {
+				errs = append(errs, fmt.Errorf("record the staged device %s: %w", d.Key, err))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -161,8 +169,12 @@ func (s *Stages) adoptUsers(l Layout, plugin volume.Stager, devices map[string]r
 			if p.Plugin != PluginDir(plugin.Name()) {
 				continue
 			}
-			if r, ok := devices[plugin.Uses(l.Place(p))]; ok {
-				errs = append(errs, r.enter(User{UID: uid, Name: p.Name}))
+			key, err := plugin.Uses(l.Place(p))
+			if r, ok := devices[key]; ok && err == nil {
+				err = r.enter(User{UID: uid, Name: p.Name})
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, err))
 			}
 		}
 	}
@@ -200,7 +212,7 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Reque
 				return err
 			}
 			return s.enter(ctx, r, plugin, volume.Staging{Device: key, Spec: q.Spec, Dir: dir, Pod: q.Pod,
-				Objects: q.Objects, Used: q.InUse, Say: q.Say}, u)
+				Objects: q.Objects, InUse: q.InUse, Say: q.Say}, u)
 		},
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {
@@ -250,7 +262,7 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	if err != nil {
 		return err
 	}
-	g.Used = g.Used || slices.ContainsFunc(users, func(other User) bool { return other != u })
+	g.Used = slices.ContainsFunc(users, func(other User) bool { return other != u })
 	if err := plugin.Stage(ctx, g); err != nil {
 		return err
 	}

@@ -71,9 +71,9 @@ func (d disk) Noted() []volume.Staging {
 }
 
 // Uses finds the device in the volume's note.
-func (d disk) Uses(at volume.Place) string {
-	key, _ := os.ReadFile(filepath.Join(at.Dir, "note"))
-	return string(key)
+func (d disk) Uses(at volume.Place) (string, error) {
+	key, err := os.ReadFile(filepath.Join(at.Dir, "note"))
+	return string(key), err
 }
 
 func notedSpec() volume.Spec { return volume.Spec{Persistent: &v1.PersistentVolume{}} }
@@ -264,6 +264,9 @@ func TestDevicesOfAKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := s.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Enter(t.Context(), d, volume.Request{}, users[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -277,6 +280,25 @@ func TestDevicesOfAKubelet(t *testing.T) {
 	}
 	if len(unstaged) != 1 || unstaged[0].Dir != d.place() {
 		t.Errorf("unstaged %+v", unstaged)
+	}
+}
+
+// If one of the users of a kubelet's devices can't be found, none is unstaged: it might be the last.
+func TestUnreadableUserOfADevice(t *testing.T) {
+	root := t.TempDir()
+	var unstaged []volume.Staging
+	d := disk{name: "test.example/disk", root: root, note: true, unstaged: &unstaged}
+	layout := volumestate.NewLayout(filepath.Join(root, "pods"))
+	at := layout.Place(volumestate.Place{UID: "uid-a", Plugin: "test.example~disk", Name: "data"})
+	if err := errors.Join(os.MkdirAll(filepath.Join(d.place(), "globalmount"), 0o700), os.MkdirAll(filepath.Join(at.Dir, "note"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+	if err := s.Adopt(layout); err == nil || !strings.Contains(err.Error(), "volume data of pod uid-a") {
+		t.Errorf("adopted: %v", err)
+	}
+	if err := s.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(unstaged) > 0 {
+		t.Errorf("unstaged %+v: %v", unstaged, err)
 	}
 }
 
