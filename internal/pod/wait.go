@@ -165,6 +165,9 @@ type Pull struct {
 	Bytes      int64 `json:"bytes,omitempty"`
 }
 
+// CSIDriver is the kind of an Object that isn't one of the API: a CSI driver that has to register.
+const CSIDriver = "CSI driver"
+
 // Object names an object of the API.
 type Object struct {
 	Kind string `json:"kind,omitempty"`

@@ -30,10 +30,6 @@ func (e *AwaitsError) Error() string { return e.Err.Error() }
 // Unwrap returns the problem with the object.
 func (e *AwaitsError) Unwrap() error { return e.Err }
 
-// DriverKind is the kind of the object of volumes that wait for a driver to register (AwaitsError). It isn't an API
-// object.
-const DriverKind = "CSI driver"
-
 // Awaits returns an AwaitsError for the object.
 func Awaits(object pod.Object, format string, args ...any) error {
 	return &AwaitsError{Object: object, Err: fmt.Errorf(format, args...)}

@@ -4,12 +4,11 @@ import (
 	"testing"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // `deckhand down` ends when the rest of a pod is for a later agent: a driver gets a minute to register.
 func TestLeftToOthers(t *testing.T) {
-	driver := pod.Object{Kind: volume.DriverKind, Name: "csi.example.com"}
+	driver := pod.Object{Kind: pod.CSIDriver, Name: "csi.example.com"}
 	for name, c := range map[string]struct {
 		wait pod.Wait
 		want bool

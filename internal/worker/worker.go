@@ -19,7 +19,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // worker manages one pod. Only its goroutine accesses mem and the fields below it.
@@ -72,7 +71,7 @@ type probed struct {
 // of them.
 func leftToOthers(x pod.Wait) bool {
 	return x.Code == pod.WaitRetry && x.Action == pod.CleanPod &&
-		(x.Disk || x.Object.Kind == volume.DriverKind && x.Attempts > 1)
+		(x.Disk || x.Object.Kind == pod.CSIDriver && x.Attempts > 1)
 }
 
 // flight is an action under way.

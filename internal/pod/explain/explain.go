@@ -272,6 +272,8 @@ func adviceOnFailure(w *pod.Wait) string {
 	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // or a PersistentVolume is
 		return fmt.Sprintf("{define} %s {in}, change it, or {define} a PersistentVolume that fits: this is tried "+
 			"again as soon as that is done", w.Object)
+	case w.Object.Kind == pod.CSIDriver:
+		return "start the driver on this node, or look into its logs: this is tried again as soon as it registers"
 	case w.Object.Kind == "TokenRequest": // manifests can't define it
 		return "it is asked for again as soon as the API server answers"
 	case w.Object.Name != "":

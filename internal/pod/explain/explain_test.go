@@ -149,6 +149,11 @@ func TestAdviceBySource(t *testing.T) {
 			"create ConfigMap a/b in the cluster (kubectl), or change it: this is tried again as soon as that is done",
 		},
 		{
+			pod.Wait{Code: pod.WaitRetry, Object: pod.Object{Kind: pod.CSIDriver, Name: "csi.example.com"}},
+			"start the driver on this node, or look into its logs: this is tried again as soon as it registers",
+			"start the driver on this node, or look into its logs: this is tried again as soon as it registers",
+		},
+		{
 			pod.Wait{Code: pod.WaitRejected, Reason: "Preempting"},
 			"a pod of higher priority took its resources: stop other pods, remove the manifest and add it again",
 			"a pod of higher priority took its resources: stop other pods, delete this one (kubectl delete pod): " +

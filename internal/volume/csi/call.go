@@ -137,6 +137,5 @@ func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 
 // absent is the error for a driver that hasn't registered.
 func absent(name string) error {
-	return volume.Awaits(awaited(name), "the CSI driver %s hasn't registered on this node: see that its pod runs "+
-		"here, and the logs of its containers", name)
+	return volume.Awaits(awaited(name), "the CSI driver %s hasn't registered on this node", name)
 }

@@ -31,7 +31,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // Config configures Drivers. Fields without a default are required.
@@ -218,7 +217,7 @@ func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) erro
 }
 
 // awaited is the object of pods that wait until a driver of this name has registered.
-func awaited(name string) pod.Object { return pod.Object{Kind: volume.DriverKind, Name: name} }
+func awaited(name string) pod.Object { return pod.Object{Kind: pod.CSIDriver, Name: name} }
 
 // validName reports whether a driver may have this name (API: CSIPersistentVolumeSource.driver).
 func validName(name string) bool {

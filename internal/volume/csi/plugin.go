@@ -138,8 +138,9 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 			VolumeContext: g.context, Secrets: g.secrets, VolumeCapability: g.capability(r.Pod, by)}
 		if by.stages && !g.inline() {
 			dir := p.device(&g.source)
+			// It may have become a driver that stages volumes.
 			if staged, err := readRecord(dir); err != nil || !staged.certain() {
-				return fmt.Errorf("CSI driver %s: the volume isn't staged", g.source.driver) // it has become one that stages
+				return fmt.Errorf("CSI driver %s: the volume isn't staged", g.source.driver)
 			}
 			q.StagingTargetPath = filepath.Join(dir, stageName)
 		}

@@ -20,8 +20,8 @@ import (
 
 // adopt takes over the volumes that an earlier agent has mounted for ephemeral containers only: those of containers
 // that run, and the emptyDirs that other ones have left, because their files still count for the limits of the pod. The
-// pod doesn't depend on these volumes: a failure is an event, and Run tries again. It waits at most Config.Early for each
-// container; a mount that takes longer continues.
+// pod doesn't depend on these volumes: a failure is an event, and Run tries again. It waits at most Config.Early for
+// each container; a mount that takes longer continues.
 func (m *Manager) adopt(ctx context.Context, p *v1.Pod, objects object.View) {
 	for _, e := range m.takeOver(ctx, p, objects) {
 		m.conf.Recorder.Event(p, e)

@@ -119,7 +119,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		case <-m.conf.Changed.Woken():
 			changed := m.conf.Changed.Drain()
-			if slices.ContainsFunc(changed, func(o pod.Object) bool { return o.Kind == volume.DriverKind }) {
+			if slices.ContainsFunc(changed, func(o pod.Object) bool { return o.Kind == pod.CSIDriver }) {
 				m.sweepDevices(ctx) // earlier sweeps may have needed the driver
 			}
 			fresh.Changed(changed...)
