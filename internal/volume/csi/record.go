@@ -102,36 +102,31 @@ func (r record) create(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	data, err := r.with(keyUncertain, "true")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
+	return r.write(dir, keyUncertain, "true", true)
 }
 
 // succeed writes that a call has made the driver hold the volume, in this boot.
-func (r record) succeed(dir, boot string) error { return r.mark(dir, keyBoot, boot) }
+func (r record) succeed(dir, boot string) error { return r.write(dir, keyBoot, boot, false) }
 
 // release writes that the driver is called to release the volume.
-func (r record) release(dir string) error { return r.mark(dir, keyUncertain, "true") }
+func (r record) release(dir string) error { return r.write(dir, keyUncertain, "true", false) }
 
-// mark writes the record with one more key. A crash of the machine may undo that: nothing is mounted afterwards,
-// so that the driver is called anyway.
-func (r record) mark(dir, key, value string) error {
-	data, err := r.with(key, value)
-	if err != nil {
-		return err
-	}
-	return atomicfile.WriteVolatile(filepath.Join(dir, recordName), data, 0o600)
-}
-
-// with is the text of the record with this key, and without those of the state of an earlier call.
-func (r record) with(key, value string) ([]byte, error) {
+// write writes the record with this key, and without those of the state of an earlier call. If it isn't durable, a
+// crash of the machine may undo it: nothing is mounted afterwards, so that the driver is called anyway.
+func (r record) write(dir, key, value string, durable bool) error {
 	r = maps.Clone(r)
 	delete(r, keyUncertain)
 	delete(r, keyBoot)
 	r[key] = value
-	return json.Marshal(r)
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if path := filepath.Join(dir, recordName); durable {
+		return atomicfile.Write(path, data, 0o600)
+	} else {
+		return atomicfile.WriteVolatile(path, data, 0o600)
+	}
 }
 
 // removeRecord removes the record, for good.
