@@ -124,16 +124,6 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 	const method = spec.Node_NodePublishVolume_FullMethodName
 	err = p.drivers.call(ctx, g.source.driver, method, r.Say, func(ctx context.Context, by *registration) error {
 		mountsGroup = by.mountsGroup
-		note := g.record(r.Pod.Spec.NodeName)
-		had, err := readRecord(r.Dir)
-		// A published volume stays published whatever becomes of another call.
-		published := err == nil && had.same(note) && had.certain()
-		if !published {
-			if err := note.create(r.Dir); err != nil {
-				return err
-			}
-		}
-		p.drivers.note(r.Dir, g.source.driver)
 		q := &spec.NodePublishVolumeRequest{VolumeId: g.handle, TargetPath: target, Readonly: g.readOnly,
 			VolumeContext: g.context, Secrets: g.secrets, VolumeCapability: g.capability(r.Pod, by)}
 		if by.stages && !g.inline() {
@@ -144,6 +134,16 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 			}
 			q.StagingTargetPath = filepath.Join(dir, stageName)
 		}
+		note := g.record(r.Pod.Spec.NodeName)
+		had, err := readRecord(r.Dir)
+		// A published volume stays published whatever becomes of another call.
+		published := err == nil && had.same(note) && had.certain()
+		if !published {
+			if err := note.create(r.Dir); err != nil {
+				return err
+			}
+		}
+		p.drivers.note(r.Dir, g.source.driver)
 		if err := p.drivers.measure(g.source.driver, method, g.hidden, func() error {
 			_, err := spec.NewNodeClient(by.conn).NodePublishVolume(ctx, q)
 			return err
