@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -114,25 +115,45 @@ func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 	do func(context.Context, *registration) error) error {
 	var r *registration
 	for {
-		if r = d.newest(name); r == nil {
+		var replaced <-chan struct{}
+		if r, replaced = d.newest(name); r == nil {
 			return absent(name)
 		}
 		say.Waits(fmt.Sprintf("it waits for other calls of the CSI driver %s", name))
-		leave, err := r.gate.Acquire(ctx, 0)
-		if err != nil {
-			return err
+		leave, err := r.acquire(ctx, replaced)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			continue // it was replaced meanwhile
 		}
 		if d.beginCall(name, r) {
 			defer leave()
 			break
 		}
-		leave() // it was replaced meanwhile
+		leave()
 	}
 	defer d.endCall(r)
 	say.Waits(fmt.Sprintf("the CSI driver %s hasn't answered %s yet", name, path.Base(method)))
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()
 	return do(ctx, r)
+}
+
+// acquire waits for a place among the registration's calls, until the registration is replaced.
+func (r *registration) acquire(ctx context.Context, replaced <-chan struct{}) (leave func(), err error) {
+	own, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-replaced:
+			cancel()
+		case <-own.Done():
+		}
+	})
+	defer watching.Wait()
+	defer cancel()
+	return r.gate.Acquire(own, 0)
 }
 
 // absent is the error for a driver that hasn't registered.

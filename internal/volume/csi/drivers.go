@@ -100,6 +100,16 @@ type registration struct {
 	// is closed when the last call has ended.
 	calls int
 	gone  bool
+	// replaced is closed when another registration is used instead; nil while another one is.
+	replaced chan struct{}
+}
+
+// replace says that another registration is used. Drivers.mu is held.
+func (r *registration) replace() {
+	if r.replaced != nil {
+		close(r.replaced)
+		r.replaced = nil
+	}
 }
 
 // parallel is the number of concurrent calls of a driver.
@@ -192,7 +202,8 @@ func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) erro
 	if err != nil {
 		return err
 	}
-	reg := &registration{Registration: r, conn: conn, gate: gate.New(parallel)}
+	reg := &registration{Registration: r, conn: conn, gate: gate.New(parallel),
+		replaced: make(chan struct{})}
 	if err := d.describe(ctx, reg); err != nil {
 		_ = conn.Close() // it fails only for a connection that is closed already
 		return fmt.Errorf("CSI driver %s: %w", r.Name, err)
@@ -204,6 +215,9 @@ func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) erro
 	if k == nil {
 		k = &driver{}
 		d.names[r.Name] = k
+	}
+	if n := len(k.registrations); n > 0 {
+		k.registrations[n-1].replace()
 	}
 	k.registrations, k.facts = append(k.registrations, reg), reg.facts
 	d.publish()
@@ -364,6 +378,7 @@ func (d *Drivers) remove(which func(*registration) bool) {
 			if !which(r) {
 				return false
 			}
+			r.replace()
 			if r.gone = true; r.calls == 0 {
 				unused = append(unused, r.conn)
 			}
@@ -374,7 +389,10 @@ func (d *Drivers) remove(which func(*registration) bool) {
 		case len(k.registrations) == 0:
 			k.until = time.Now().Add(d.conf.Absent)
 		default:
-			k.facts = k.registrations[len(k.registrations)-1].facts
+			last := k.registrations[len(k.registrations)-1]
+			if k.facts = last.facts; last.replaced == nil {
+				last.replaced = make(chan struct{})
+			}
 		}
 	}
 	d.mu.Unlock()
@@ -384,14 +402,16 @@ func (d *Drivers) remove(which func(*registration) bool) {
 	d.look.Wake()
 }
 
-// newest returns the newest registration of a name; nil if there is none.
-func (d *Drivers) newest(name string) *registration {
+// newest returns the newest registration of a name, and a channel that is closed when another one is used; nil if there
+// is none.
+func (d *Drivers) newest(name string) (r *registration, replaced <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if k := d.names[name]; k != nil && len(k.registrations) > 0 {
-		return k.registrations[len(k.registrations)-1]
+		r = k.registrations[len(k.registrations)-1]
+		return r, r.replaced
 	}
-	return nil
+	return nil, nil
 }
 
 // beginCall counts a call of a registration, unless it isn't the newest of its name any more.
@@ -418,7 +438,10 @@ func (d *Drivers) endCall(r *registration) {
 }
 
 // has reports whether a driver of this name has registered.
-func (d *Drivers) has(name string) bool { return d.newest(name) != nil }
+func (d *Drivers) has(name string) bool {
+	r, _ := d.newest(name)
+	return r != nil
+}
 
 // note records that the driver may hold a volume in this directory, or not any more if name is empty.
 func (d *Drivers) note(dir, name string) {

@@ -813,16 +813,23 @@ func TestStagedWithoutMount(t *testing.T) {
 	r.driver.CheckLaw(t)
 }
 
-// A driver's newer registration isn't held up by the calls of an older one that hangs.
+// A call that waits for one of many calls of a driver that hangs goes to the newer registration.
 func TestCallsOfReplacedDriver(t *testing.T) {
 	r := newRig(t, nil)
 	r.add(csidriver.Rule{Method: "NodePublishVolume", Hold: true, Count: -1})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer func() { cancel(); running.Wait() }()
+	waits := make(chan struct{}, parallel+1)
 	publish := func(ctx context.Context, i int) error {
 		p := inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = types.UID(fmt.Sprint("many-", i)) })
-		_, err := r.plugin.Mount(ctx, asking(p, r.root, seeing(described())))
+		q := asking(p, r.root, seeing(described()))
+		q.Say = func(text string) {
+			if strings.HasPrefix(text, "it waits") {
+				waits <- struct{}{}
+			}
+		}
+		_, err := r.plugin.Mount(ctx, q)
 		return err
 	}
 	for i := range parallel {
@@ -831,13 +838,24 @@ func TestCallsOfReplacedDriver(t *testing.T) {
 	if _, err := r.driver.Await(t.Context(), func(s csidriver.State) bool { return len(s.Of("NodePublishVolume")) == parallel }); err != nil {
 		t.Fatal(err)
 	}
+	for range parallel {
+		<-waits
+	}
+	waited := make(chan error, 1)
+	running.Go(func() { waited <- publish(ctx, parallel) })
+	<-waits
 	second := csidriver.Start(t, csidriver.Options{Below: []string{r.root}})
 	q := r.registration()
 	q.Endpoint, q.Socket = second.Endpoint, "second"
 	if err := r.drivers.Register(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
-	if err := publish(t.Context(), parallel); err != nil {
-		t.Error(err)
+	select {
+	case err := <-waited:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the call still waits for the older registration")
 	}
 }
