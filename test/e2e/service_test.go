@@ -333,7 +333,7 @@ func checkLayout(t *testing.T, n *node.Node) {
 // checkLink puts a link in place of a directory that plugins trust. No agent takes that.
 func checkLink(t *testing.T, n *node.Node) {
 	t.Helper()
-	dir, elsewhere := filepath.Join(n.RootDir, "plugins"), filepath.Join(n.Base, "elsewhere")
+	dir, elsewhere := filepath.Join(n.RootDir, "plugins"), filepath.Join(n.RootDir, "elsewhere")
 	if err := os.Rename(dir, elsewhere); err != nil {
 		t.Fatal(err)
 	}

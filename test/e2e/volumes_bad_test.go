@@ -95,7 +95,6 @@ func badForGood(n *node.Node) (conditions []node.Condition) {
 		words  []string
 	}{
 		"unsupported-nfs":   {"nfs: {server: a, path: /b}", []string{"volumes of the kind nfs are not supported by this build", "mount it on the host"}},
-		"unsupported-csi":   {"csi: {driver: csi.example.com}", []string{"volumes of the kind csi are not supported by this build", "emptyDir for scratch space"}},
 		"unsupported-git":   {"gitRepo: {repository: 'https://example.com/a.git'}", []string{"volumes of the kind gitRepo are not supported by this build", "init container"}},
 		"unsupported-iscsi": {"iscsi: {targetPortal: 10.0.0.1, iqn: iqn.2001-04.com.example:a, lun: 0}", []string{"volumes of the kind iscsi", "attach and mount it on the host"}},
 		"unsupported-token": {"projected: {sources: [{serviceAccountToken: {path: token}}]}", []string{"serviceAccountToken", "API server"}},
