@@ -149,9 +149,7 @@ type Request struct {
 	Held func(device, inode uint64) bool
 	// InUse says that containers of the pod may already use the volume.
 	InUse bool
-	// Staged is Staging.Dir, the device's directory, for plugins that are Stagers, else empty.
-	Staged string
-	Say    Say
+	Say   Say
 }
 
 // Place has the paths of a volume. They are still available after the pod was removed.

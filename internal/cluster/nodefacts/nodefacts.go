@@ -57,7 +57,8 @@ type Facts struct {
 	CSINodeMissing string
 }
 
-// CSIDriver is a CSI driver that has registered, as the API server's objects describe it.
+// CSIDriver is a CSI driver that has registered, as the API server's objects describe it. Its writer has checked that
+// they may have this name, ID and topology.
 type CSIDriver struct {
 	Name, NodeID string
 	// Topology is where volumes are accessible, as labels of the node.

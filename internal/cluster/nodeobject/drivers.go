@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
@@ -20,26 +18,12 @@ import (
 // nodeIDs is the annotation with the node's IDs for CSI drivers, a JSON object.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// maxNodeID is the API's limit for the length of an ID.
-const maxNodeID = 192
-
 // checkDriver returns the reason why a driver can't register on a node with these labels.
 func checkDriver(labels map[string]string, d *nodefacts.CSIDriver) error {
-	if problems := validation.IsDNS1123Subdomain(d.Name); len(problems) > 0 {
-		return fmt.Errorf("the name %.300q isn't one of a CSI driver: %s", d.Name, strings.Join(problems, ", "))
-	}
-	if d.NodeID == "" || len(d.NodeID) > maxNodeID {
-		return fmt.Errorf("its ID of the node has %d bytes, must have 1 to %d", len(d.NodeID), maxNodeID)
-	}
 	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
-		value := d.Topology[key]
-		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
-		if len(problems) > 0 {
-			return fmt.Errorf("its topology %.400q=%.100q isn't a label: %s", key, value, strings.Join(problems, ", "))
-		}
-		if now, has := labels[key]; has && now != value {
+		if now, has := labels[key]; has && now != d.Topology[key] {
 			return fmt.Errorf("its topology is %s=%s, but the node has the label %s=%s: correct the driver's "+
-				"configuration, or remove the label from the node", key, value, key, now)
+				"configuration, or remove the label from the node", key, d.Topology[key], key, now)
 		}
 	}
 	return nil

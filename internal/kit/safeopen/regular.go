@@ -17,6 +17,26 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 		return nil, withoutPath(err)
 	}
 	defer f.Close()
+	return readRegular(f, most)
+}
+
+// ReadRegularIn is ReadRegular for the file called name in the directory dir, below which nothing is trusted: no link
+// is followed.
+func ReadRegularIn(dir, name string, most int64) ([]byte, error) {
+	in, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	defer in.Close()
+	f, err := OpenNoLinks(in, name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readRegular(f, most)
+}
+
+func readRegular(f *os.File, most int64) ([]byte, error) {
 	info, err := f.Stat()
 	switch {
 	case err != nil:

@@ -11,57 +11,46 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Outcome is the outcome of a call to a driver that has failed.
-type Outcome int
-
-const (
-	// Unknown means that the driver may have done what it was asked for, or may still be doing it.
-	Unknown Outcome = iota
-	// Refused is final: the driver has not done it.
-	Refused
-)
-
-// CallError is the error of a call to a driver. Its text has the driver's, but no argument of the call: those may be
+// callError is the error of a call to a driver. Its text has the driver's, but no argument of the call: those may be
 // secret.
-type CallError struct {
-	// Driver is the driver's name, Method the name of the call without its service.
-	Driver, Method string
-	Code           codes.Code
-	Outcome        Outcome
-	text           string
+type callError struct {
+	// driver is the driver's name, method the name of the call without its service.
+	driver, method, text string
+	code                 codes.Code
+	// final says that the driver has not done what it was asked for. Otherwise it may have done it, or may still be
+	// doing it.
+	final bool
 }
 
-func (e *CallError) Error() string {
-	return fmt.Sprintf("CSI driver %s: %s: rpc error: code = %s desc = %s", e.Driver, e.Method, e.Code, e.text)
+func (e *callError) Error() string {
+	return fmt.Sprintf("CSI driver %s: %s: rpc error: code = %s desc = %s", e.driver, e.method, e.code, e.text)
 }
 
-// GRPCStatus returns the status of the call, for google.golang.org/grpc/status.
-func (e *CallError) GRPCStatus() *status.Status { return status.New(e.Code, e.text) }
-
-// outcome is the outcome that an error of a call means (CSI: "Error Scheme"; ResourceExhausted and Aborted are
-// transient as well, as they are for Kubernetes).
-func outcome(err error) Outcome {
+// isFinal reports whether the error of a call means that the driver has not done what it was asked for (CSI: "Error
+// Scheme"; ResourceExhausted and Aborted are transient as well, as they are for Kubernetes).
+func isFinal(err error) bool {
 	if _, ok := status.FromError(err); !ok {
-		return Unknown
+		return false
 	}
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
-		return Unknown
+		return false
 	default:
-		return Refused
+		return true
 	}
 }
 
 // refused reports whether an error is that of a call that the driver has refused for good.
 func refused(err error) bool {
-	failed, ok := errors.AsType[*CallError](err)
-	return ok && failed.Outcome == Refused
+	failed, ok := errors.AsType[*callError](err)
+	return ok && failed.final
 }
 
 // maxText is how much of a driver's text a message has, in bytes.
@@ -75,21 +64,22 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " "), "?")
 }
 
-// measure calls do, the call of a method with this gRPC name, and records its metrics. The error is a *CallError
-// without the hidden texts, which a driver may repeat.
-func (d *Drivers) measure(name, method string, hidden []string, do func() error) error {
+// ask calls a method of a driver with this request, and records the metrics of the call. method is the gRPC name. The
+// error is a *callError without the hidden texts, which a driver may repeat.
+func ask[Q, A any](ctx context.Context, d *Drivers, driver, method string, hidden []string,
+	call func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
 	began := time.Now()
-	err := do()
+	answer, err := call(ctx, request)
 	code := status.Code(err)
 	if code > codes.Unauthenticated { // the driver's own, and they would be labels of metrics
 		code = codes.Unknown
 	}
-	d.conf.Meter.CSICall(name, method, code.String(), time.Since(began))
-	if err == nil {
-		return nil
+	d.conf.Meter.CSICall(driver, method, code.String(), time.Since(began))
+	if err != nil {
+		err = &callError{driver: driver, method: path.Base(method), code: code, final: isFinal(err),
+			text: bounded(hide(status.Convert(err).Message(), hidden))}
 	}
-	return &CallError{Driver: name, Method: path.Base(method), Code: code, Outcome: outcome(err),
-		text: bounded(hide(status.Convert(err).Message(), hidden))}
+	return answer, err
 }
 
 // shortest is the length from which on a text is hidden: shorter ones aren't secret, and would hide half a message.

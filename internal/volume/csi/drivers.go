@@ -1,6 +1,7 @@
 // Package csi provides volumes of CSI drivers
-// (https://github.com/container-storage-interface/spec/blob/v1.13.0/spec.md). Drivers has the drivers that have
-// registered; the plugin mounts their inline ephemeral volumes (API: CSIVolumeSource).
+// (https://github.com/container-storage-interface/spec/blob/v1.13.0/spec.md). Drivers are those that have
+// registered; the plugin stages and publishes their volumes: inline ones (API: CSIVolumeSource), and PersistentVolumes
+// that need no attaching (API: CSIPersistentVolumeSource).
 //
 // A driver is another program: it may hang, crash, be replaced, or be away for long. A call delays only the volumes of
 // its driver, and a driver that is away changes nothing about mounted volumes. The record of a volume (vol_data.json,
@@ -31,6 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
 // Config configures Drivers. Fields without a default are required.
@@ -75,11 +77,11 @@ type Drivers struct {
 	volumes map[string]string
 }
 
-// driver has the registrations of one name.
+// driver is all that is known of one driver's name.
 type driver struct {
-	// registrations are those that aren't gone, the newest last. Each call uses the newest.
+	// registrations are those whose sockets exist, the newest last. Each call uses the newest.
 	registrations []*registration
-	// facts are those of the last registration. If there is none any more, they stay until the time until.
+	// facts are those of the last registration. Without a registration they stay until the time until.
 	facts nodefacts.CSIDriver
 	until time.Time
 }
@@ -233,17 +235,11 @@ func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) erro
 // awaited is the object of pods that wait until a driver of this name has registered.
 func awaited(name string) pod.Object { return pod.Object{Kind: pod.CSIDriver, Name: name} }
 
-// validName reports whether a driver may have this name (API: CSIPersistentVolumeSource.driver).
-func validName(name string) bool {
-	return len(name) <= validation.DNS1123LabelMaxLength &&
-		len(validation.IsDNS1123Subdomain(strings.ToLower(name))) == 0
-}
-
 // check checks a registration before the driver is called.
 func check(r pluginwatch.Registration) error {
-	if !validName(r.Name) {
+	if wrong := specvalidation.CSIDriverName(r.Name, nil); len(wrong) > 0 {
 		return fmt.Errorf("its name has to be a domain name of at most %d characters, such as csi.example.com",
-			validation.DNS1123LabelMaxLength)
+			specvalidation.MaxCSIDriverName)
 	}
 	if !slices.ContainsFunc(r.Versions, func(text string) bool {
 		v, err := version.ParseGeneric(text)
@@ -255,7 +251,7 @@ func check(r pluginwatch.Registration) error {
 	return nil
 }
 
-// Limits of a driver's description. The API server's limits of the CSINode object are the same or less.
+// Limits of a driver's description: of a node's ID as for the API's CSINode object, of segments the agent's own.
 const (
 	maxNodeID   = 256
 	maxSegments = 64
@@ -265,11 +261,8 @@ const (
 func (d *Drivers) describe(ctx context.Context, r *registration) error {
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()
-	var info *spec.GetPluginInfoResponse
-	err := d.measure(r.Name, spec.Identity_GetPluginInfo_FullMethodName, nil, func() (err error) {
-		info, err = spec.NewIdentityClient(r.conn).GetPluginInfo(ctx, &spec.GetPluginInfoRequest{})
-		return err
-	})
+	info, err := ask(ctx, d, r.Name, spec.Identity_GetPluginInfo_FullMethodName, nil,
+		spec.NewIdentityClient(r.conn).GetPluginInfo, &spec.GetPluginInfoRequest{})
 	if err != nil {
 		return err
 	}
@@ -277,11 +270,8 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 		return fmt.Errorf("the program at %s is the driver %q", r.Endpoint, bounded(info.GetName()))
 	}
 	node := spec.NewNodeClient(r.conn)
-	var able *spec.NodeGetCapabilitiesResponse
-	err = d.measure(r.Name, spec.Node_NodeGetCapabilities_FullMethodName, nil, func() (err error) {
-		able, err = node.NodeGetCapabilities(ctx, &spec.NodeGetCapabilitiesRequest{})
-		return err
-	})
+	able, err := ask(ctx, d, r.Name, spec.Node_NodeGetCapabilities_FullMethodName, nil, node.NodeGetCapabilities,
+		&spec.NodeGetCapabilitiesRequest{})
 	if err != nil {
 		return err
 	}
@@ -295,11 +285,8 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 			r.multiWriter = true
 		}
 	}
-	var here *spec.NodeGetInfoResponse
-	err = d.measure(r.Name, spec.Node_NodeGetInfo_FullMethodName, nil, func() (err error) {
-		here, err = node.NodeGetInfo(ctx, &spec.NodeGetInfoRequest{})
-		return err
-	})
+	here, err := ask(ctx, d, r.Name, spec.Node_NodeGetInfo_FullMethodName, nil, node.NodeGetInfo,
+		&spec.NodeGetInfoRequest{})
 	if err != nil {
 		return err
 	}

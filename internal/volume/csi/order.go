@@ -28,8 +28,9 @@ type found struct {
 	// had is its record, and err the error of reading it.
 	had record
 	err error
-	// mounted says that something is mounted at it, used that pods use it.
-	mounted, used bool
+	// mounted says that something is mounted at it, used that pods use it. shared says that another pod may be about to
+	// use it.
+	mounted, used, shared bool
 }
 
 // next decides the step by the state of the place and the record that the place is to have. boot is the ID of this boot
@@ -49,11 +50,18 @@ func (f found) next(want record, boot string) step {
 		return keep
 	case !had.same(want):
 		return undo
-	case had.certain() && (f.mounted || boot != "" && had[keyBoot] == boot):
-		return keep // drivers needn't mount anything where they stage a volume
+	case f.done(boot) && (f.used || f.shared):
+		return keep // whatever the arguments
 	case had[keyArguments] != "" && had[keyArguments] != want[keyArguments] && !f.used:
 		return undo
+	case f.done(boot):
+		return keep
 	default:
 		return repeat
 	}
+}
+
+// done reports whether the driver certainly holds the volume. It needn't mount anything where it stages a volume.
+func (f found) done(boot string) bool {
+	return f.had.certain() && (f.mounted || boot != "" && f.had[keyBoot] == boot)
 }

@@ -51,6 +51,8 @@ type sequence struct {
 	random *rand.Rand
 	stages *volumestate.Stages
 	steps  []string
+	// options are the mount options of the claim's volume.
+	options []string
 	// mounted has the pods whose volume is mounted as far as the agent knows.
 	mounted map[types.UID]bool
 }
@@ -58,12 +60,17 @@ type sequence struct {
 // request is the volume of one of four pods: two have inline volumes, two share a claim.
 func (s *sequence) request() volume.Request {
 	uid := types.UID([]string{"u-a", "u-b", "u-c", "u-d"}[s.random.IntN(4)])
-	q := claimed(s.root, uid, seeing())
-	if uid < "u-c" {
-		q = asking(inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = uid }), s.root, seeing(described()))
-	}
+	q := s.of(uid)
 	q.InUse = s.mounted[uid]
 	return q
+}
+
+// of returns the request for the volume of a pod.
+func (s *sequence) of(uid types.UID) volume.Request {
+	if uid < "u-c" {
+		return asking(inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = uid }), s.root, seeing(described()))
+	}
+	return claimed(s.root, uid, seeing(), func(pv *v1.PersistentVolume) { pv.Spec.MountOptions = s.options })
 }
 
 func userOf(q volume.Request) volumestate.User {
@@ -76,7 +83,7 @@ const impatient = 100 * time.Millisecond
 func (s *sequence) restart(patience time.Duration) {
 	s.rig.restart(func(c *Config) { c.Patience, c.BootID = patience, "this" })
 	s.stages = volumestate.NewStages(s.root, []volume.Stager{s.plugin}, operations.Config{})
-	if err := s.stages.Adopt(volumestate.NewLayout(filepath.Join(s.root, "pods"))); err != nil {
+	if err := s.stages.Adopt(); err != nil {
 		s.Error(err)
 	}
 	_ = s.drivers.Register(s.Context(), s.registration()) // it may be away
@@ -106,6 +113,16 @@ func (s *sequence) step() {
 		s.driver.Kill()
 		s.driver.Launch(s.T)
 		_ = s.drivers.Register(s.Context(), s.registration())
+	case n < 15:
+		what = "the driver comes or goes"
+		if s.drivers.has(driverName) {
+			s.drivers.Gone(s.registration())
+		} else {
+			_ = s.drivers.Register(s.Context(), s.registration())
+		}
+	case n < 16:
+		what = "other mount options"
+		s.options = [][]string{nil, {"noatime"}}[s.random.IntN(2)]
 	default:
 		rule := csidriver.Rule{Nth: 1 + s.random.IntN(2), Method: []string{"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume",
 			"NodeUnpublishVolume"}[s.random.IntN(4)]}
@@ -127,12 +144,10 @@ func (s *sequence) step() {
 
 // use and leave are what the manager does.
 func (s *sequence) use(q volume.Request) error {
-	dir, err := s.stages.Enter(s.Context(), s.plugin, q, userOf(q))
-	if err != nil {
+	if err := s.stages.Enter(s.Context(), s.plugin, q, userOf(q)); err != nil {
 		return err
 	}
-	q.Staged = dir
-	_, err = s.plugin.Mount(s.Context(), q)
+	_, err := s.plugin.Mount(s.Context(), q)
 	return err
 }
 
@@ -155,10 +170,7 @@ func (s *sequence) end() {
 	s.settle()
 	s.restart(time.Minute)
 	for _, uid := range []types.UID{"u-a", "u-b", "u-c", "u-d"} {
-		q := claimed(s.root, uid, seeing())
-		if uid < "u-c" {
-			q = asking(inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = uid }), s.root, seeing(described()))
-		}
+		q := s.of(uid)
 		if err := s.leave(q); err != nil {
 			s.Errorf("release the volume of %s: %v", uid, err)
 		}

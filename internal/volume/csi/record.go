@@ -4,13 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
@@ -45,9 +42,10 @@ const (
 // maxRecord is the maximum size of a record in bytes.
 const maxRecord = 64 << 10
 
-// readRecord reads the record in a volume's directory. The error is fs.ErrNotExist if there is none.
+// readRecord reads the record in a volume's directory, to which drivers can write. The error is fs.ErrNotExist if there
+// is none.
 func readRecord(dir string) (record, error) {
-	data, err := readBounded(dir)
+	data, err := safeopen.ReadRegularIn(dir, recordName, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fs.ErrNotExist
 	}
@@ -61,31 +59,6 @@ func readRecord(dir string) (record, error) {
 		return nil, fmt.Errorf("the volume's record %s can't be used: %w", filepath.Join(dir, recordName), err)
 	}
 	return r, nil
-}
-
-// readBounded reads the file of a record. Drivers can write to the directory: no link is followed.
-func readBounded(dir string) ([]byte, error) {
-	in, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	f, err := safeopen.OpenNoLinks(in, recordName, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	switch info, err := f.Stat(); {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err == nil && len(data) > maxRecord {
-		err = fmt.Errorf("it has more than %d bytes", maxRecord)
-	}
-	return data, err
 }
 
 // same reports whether two records are of the same volume.

@@ -84,7 +84,7 @@ func TestBadRecords(t *testing.T) {
 			other := p + ".other"
 			return errors.Join(os.WriteFile(other, []byte(`{"driverName":"d","volumeHandle":"h"}`), 0o600), os.Symlink(other, p))
 		}, "link"},
-		"a directory": {func(p string) error { return os.Mkdir(p, 0o700) }, "not a regular file"},
+		"a directory": {func(p string) error { return os.Mkdir(p, 0o700) }, "is a directory"},
 		"a pipe":      {func(p string) error { return unix.Mkfifo(p, 0o600) }, "neither a file nor a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,20 +102,16 @@ func TestBadRecords(t *testing.T) {
 }
 
 // The table of codes of the law of calls.
-func TestOutcome(t *testing.T) {
+func TestFinal(t *testing.T) {
 	unknown := map[codes.Code]bool{codes.Canceled: true, codes.DeadlineExceeded: true, codes.Unavailable: true,
 		codes.ResourceExhausted: true, codes.Aborted: true}
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
-		want := Refused
-		if unknown[code] {
-			want = Unknown
-		}
-		if got := outcome(status.Error(code, "")); got != want {
-			t.Errorf("%s: %v", code, got)
+		if got := isFinal(status.Error(code, "")); got == unknown[code] {
+			t.Errorf("%s: final %v", code, got)
 		}
 	}
-	if got := outcome(errors.New("not of gRPC")); got != Unknown {
-		t.Errorf("another error: %v", got)
+	if isFinal(errors.New("not of gRPC")) {
+		t.Error("an error that isn't the driver's is final")
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/protobuf/proto"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -90,78 +89,40 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 	if err != nil {
 		return err
 	}
-	for {
-		again, err := p.stage(ctx, g, &s, secrets)
-		if err != nil || !again {
-			return err
-		}
-	}
-}
-
-// stage calls the driver unless it has staged the volume. again says that the volume was unstaged,
-// because it was staged with other arguments.
-func (p Plugin) stage(ctx context.Context, g volume.Staging, s *source, secrets map[string]string) (again bool,
-	err error) {
 	const method = spec.Node_NodeStageVolume_FullMethodName
-	var first step
-	err = p.drivers.call(ctx, s.driver, method, g.Say, func(ctx context.Context, by *registration) error {
-		if !by.stages {
-			first = keep
-			return nil
-		}
-		q := &spec.NodeStageVolumeRequest{VolumeId: s.handle, StagingTargetPath: filepath.Join(g.Dir, stageName),
-			VolumeContext: s.attributes, VolumeCapability: s.capability(g.Pod, by)}
-		want, err := staging(s, q)
-		if err != nil {
-			return err
-		}
-		first = find(g.Dir, stageName, g.InUse || g.Used).next(want, p.drivers.conf.BootID)
-		if first == keep || first == undo {
-			p.drivers.note(g.Dir, s.driver)
-			return nil
-		}
-		if err := want.create(g.Dir); err != nil {
-			return err
-		}
-		p.drivers.note(g.Dir, s.driver)
-		if err := os.Mkdir(q.StagingTargetPath, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-		q.Secrets = secrets
-		if err := p.drivers.measure(s.driver, method, slices.Collect(maps.Values(secrets)), func() error {
-			_, err := spec.NewNodeClient(by.conn).NodeStageVolume(ctx, q)
-			return err
-		}); err != nil {
-			return err
-		}
-		return want.succeed(g.Dir, p.drivers.conf.BootID)
-	})
-	switch {
-	case first == begin && refused(err):
-		return false, errors.Join(err, p.forget(ctx, g.Dir, stageName))
-	case err != nil || first != undo:
-		return false, err
-	}
-	return true, p.Unstage(ctx, g)
-}
-
-// staging is the record of a staged volume, with the digest of the request's arguments but for secrets, which may be
-// renewed.
-func staging(s *source, q *spec.NodeStageVolumeRequest) (record, error) {
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(text)
-	return record{keyDriver: s.driver, keyHandle: s.handle, keyArguments: hex.EncodeToString(sum[:])}, nil
+	return p.hold(ctx, holding{dir: g.Dir, name: stageName, driver: s.driver, used: g.InUse || g.Used,
+		method: method, say: g.Say,
+		release: func(ctx context.Context) error { return p.Unstage(ctx, g) },
+		call: func(by *registration) (record, func(context.Context) error, error) {
+			if !by.stages {
+				return nil, nil, nil
+			}
+			q := &spec.NodeStageVolumeRequest{VolumeId: s.handle, StagingTargetPath: filepath.Join(g.Dir, stageName),
+				VolumeContext: s.attributes, VolumeCapability: s.capability(g.Pod, by)}
+			arguments, err := digest(q)
+			q.Secrets = secrets // they may be renewed
+			return record{keyDriver: s.driver, keyHandle: s.handle, keyArguments: arguments},
+				func(ctx context.Context) error {
+					if err := os.Mkdir(q.StagingTargetPath, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+						return err
+					}
+					_, err := ask(ctx, p.drivers, s.driver, method, slices.Collect(maps.Values(secrets)),
+						spec.NewNodeClient(by.conn).NodeStageVolume, q)
+					return err
+				}, err
+		}})
 }
 
 // Unstage lets the driver unstage the volume that the record names. Without a record, the driver has staged nothing.
 func (p Plugin) Unstage(ctx context.Context, g volume.Staging) error {
-	return p.release(ctx, g.Dir, stageName, spec.Node_NodeUnstageVolume_FullMethodName, g.Say,
-		func(ctx context.Context, node spec.NodeClient, volume, path string) error {
-			_, err := node.NodeUnstageVolume(ctx,
-				&spec.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: path})
-			return err
-		})
+	const method = spec.Node_NodeUnstageVolume_FullMethodName
+	return p.release(ctx, g.Dir, stageName, method, g.Say, func(ctx context.Context, by *registration, had record,
+		path string) error {
+		if !by.stages {
+			return nil // a newer version of the driver doesn't stage volumes any more
+		}
+		_, err := ask(ctx, p.drivers, had[keyDriver], method, nil, spec.NewNodeClient(by.conn).NodeUnstageVolume,
+			&spec.NodeUnstageVolumeRequest{VolumeId: had[keyHandle], StagingTargetPath: path})
+		return err
+	})
 }

@@ -96,7 +96,7 @@ func New(c Config, log logr.Logger) *Manager {
 
 // Adopt records the staged devices that an earlier agent has left without records of deckhand's. It is called before
 // any pod is prepared or released.
-func (m *Manager) Adopt() error { return m.stages.Adopt(m.layout) }
+func (m *Manager) Adopt() error { return m.stages.Adopt() }
 
 // Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
 // Config.Stop. It returns nil.

@@ -91,11 +91,9 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
 		op.Say("its device is being staged")
-		dir, err := m.stages.Enter(ctx, s, r, volumestate.User{UID: w.Place.UID, Name: w.Place.Name})
-		if err != nil {
+		if err := m.stages.Enter(ctx, s, r, volumestate.User{UID: w.Place.UID, Name: w.Place.Name}); err != nil {
 			return volume.Mounted{}, err
 		}
-		r.Staged = dir
 		op.Say("")
 	}
 	if w.Spec.Kind() == "image" {

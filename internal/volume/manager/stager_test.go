@@ -106,11 +106,12 @@ func (s *share) Mount(_ context.Context, r volume.Request) (volume.Mounted, erro
 		return volume.Mounted{}, err
 	}
 	var here, staged unix.Stat_t
-	if err := errors.Join(unix.Stat(r.Dir, &here), unix.Stat(globalmount(r.Staged), &staged)); err != nil {
+	_, device := s.Device(r.Spec)
+	if err := errors.Join(unix.Stat(r.Dir, &here), unix.Stat(globalmount(device), &staged)); err != nil {
 		return volume.Mounted{}, err
 	}
 	if here.Dev != staged.Dev {
-		if err := unix.Mount(globalmount(r.Staged), r.Dir, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(globalmount(device), r.Dir, "", unix.MS_BIND, ""); err != nil {
 			return volume.Mounted{}, err
 		}
 	}

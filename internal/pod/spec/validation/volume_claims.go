@@ -22,7 +22,7 @@ func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList 
 	}
 	if s := v.CSI; s != nil {
 		path := at.Child("csi")
-		errs = append(errs, driver(s.Driver, path.Child("driver"))...)
+		errs = append(errs, CSIDriverName(s.Driver, path.Child("driver"))...)
 		errs = append(errs, secretRef(s.NodePublishSecretRef, path.Child("nodePublishSecretRef"))...)
 	}
 	if s := v.Ephemeral; s != nil {
@@ -43,7 +43,8 @@ func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList 
 	return errs
 }
 
-func driver(name string, at *field.Path) field.ErrorList {
+// CSIDriverName checks the name of a CSI driver.
+func CSIDriverName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "must name a CSI driver, such as \"csi.example.com\"")}
 	}

@@ -87,7 +87,7 @@ func local(s *v1.LocalVolumeSource, at *field.Path) field.ErrorList {
 }
 
 func csi(s *v1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
-	errs := driver(s.Driver, at.Child("driver"))
+	errs := CSIDriverName(s.Driver, at.Child("driver"))
 	errs = append(errs, Required(at.Child("volumeHandle"), s.VolumeHandle,
 		"must be the driver's name of the volume")...)
 	for _, ref := range []struct {

@@ -36,6 +36,7 @@ import (
 // device itself is the plugin's: a kubelet that takes over fails on foreign files there.
 type Stages struct {
 	root    string
+	layout  Layout
 	plugins []volume.Stager
 	ops     *operations.Group
 
@@ -52,7 +53,7 @@ type User struct {
 
 // NewStages returns Stages for the plugins' devices below the root directory.
 func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
-	return &Stages{root: root, plugins: plugins, ops: operations.New(c), staged: map[string]bool{}}
+	return &Stages{root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins, ops: operations.New(c), staged: map[string]bool{}}
 }
 
 const (
@@ -129,7 +130,7 @@ func (s *Stages) read(r record) (device, error) {
 //
 // A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
 // without users would be unstaged.
-func (s *Stages) Adopt(l Layout) error {
+func (s *Stages) Adopt() error {
 	var errs []error
 	for _, plugin := range s.plugins {
 		devices, records := map[record]device{}, map[string]record{}
@@ -145,7 +146,7 @@ func (s *Stages) Adopt(l Layout) error {
 		if len(devices) == 0 {
 			continue
 		}
-		if err := s.adoptUsers(l, plugin, records); err != nil {
+		if err := s.adoptUsers(plugin, records); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -159,17 +160,17 @@ func (s *Stages) Adopt(l Layout) error {
 }
 
 // adoptUsers records the volumes of pods that use these devices, by key.
-func (s *Stages) adoptUsers(l Layout, plugin volume.Stager, devices map[string]record) error {
-	uids, err := l.UIDs()
+func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) error {
+	uids, err := s.layout.UIDs()
 	errs := []error{err}
 	for _, uid := range uids {
-		places, err := l.List(uid)
+		places, err := s.layout.List(uid)
 		errs = append(errs, err)
 		for _, p := range places {
 			if p.Plugin != PluginDir(plugin.Name()) {
 				continue
 			}
-			key, err := plugin.Uses(l.Place(p))
+			key, err := plugin.Uses(s.layout.Place(p))
 			if r, ok := devices[key]; ok && err == nil {
 				err = r.enter(User{UID: uid, Name: p.Name})
 			}
@@ -193,15 +194,15 @@ func (r record) enter(u User) error {
 	return mark.Close()
 }
 
-// Enter stages the device of a volume unless it is staged, and returns its directory; empty if the volume isn't staged.
-func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Request, u User) (string, error) {
+// Enter stages the device of a volume unless it is staged.
+func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Request, u User) error {
 	key, dir := plugin.Device(q.Spec)
 	if key == "" {
-		return "", nil
+		return nil
 	}
 	below, err := filepath.Rel(s.root, dir)
 	if err != nil {
-		return "", fmt.Errorf("stage the device %s: %w", key, err)
+		return fmt.Errorf("stage the device %s: %w", key, err)
 	}
 	d := device{plugin.Name(), key, below}
 	r := s.recordOf(d)
@@ -220,9 +221,9 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Reque
 		<-op.Done() // otherwise the operation could write the user's file after Leave has searched for it
 	}
 	if err := op.Err(); err != nil {
-		return "", fmt.Errorf("stage the device %s: %w", key, err)
+		return fmt.Errorf("stage the device %s: %w", key, err)
 	}
-	return dir, nil
+	return nil
 }
 
 // write writes a device's record unless it is there. It survives a loss of power: without it, nobody would unstage
@@ -262,12 +263,18 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	if err != nil {
 		return err
 	}
-	g.Used = slices.ContainsFunc(users, func(other User) bool { return other != u })
+	g.Used = slices.ContainsFunc(users, func(other User) bool { return other != u && s.uses(plugin, other, g.Device) })
 	if err := plugin.Stage(ctx, g); err != nil {
 		return err
 	}
 	s.mark(r, true)
 	return nil
+}
+
+// uses reports whether the user's volume is, or may be, on the device: other users wait for it.
+func (s *Stages) uses(plugin volume.Stager, u User, device string) bool {
+	key, err := plugin.Uses(s.layout.Place(Place{UID: u.UID, Plugin: PluginDir(plugin.Name()), Name: u.Name}))
+	return err != nil || key == device
 }
 
 func (s *Stages) mark(r record, staged bool) {

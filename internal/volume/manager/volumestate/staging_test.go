@@ -29,6 +29,8 @@ type disk struct {
 	// note says that Known finds a note.
 	note     bool
 	unstaged *[]volume.Staging
+	// used gets Staging.Used of each call of Stage.
+	used *[]bool
 }
 
 func (d disk) Name() string { return d.name }
@@ -47,6 +49,9 @@ func (d disk) Device(volume.Spec) (key, dir string) {
 func (d disk) place() string { return filepath.Join(d.root, "plugins", d.name, "sda") }
 
 func (d disk) Stage(_ context.Context, g volume.Staging) error {
+	if d.used != nil {
+		*d.used = append(*d.used, g.Used)
+	}
 	if d.pass != nil {
 		return <-d.pass
 	}
@@ -73,6 +78,9 @@ func (d disk) Noted() []volume.Staging {
 // Uses finds the device in the volume's note.
 func (d disk) Uses(at volume.Place) (string, error) {
 	key, err := os.ReadFile(filepath.Join(at.Dir, "note"))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
 	return string(key), err
 }
 
@@ -106,8 +114,8 @@ func TestTheNextAgentUnstagesByTheNotes(t *testing.T) {
 	x, y := volume.Request{}, volumestate.User{UID: "uid-y", Name: "data"}
 	first := volumestate.NewStages(root, both, operations.Config{})
 	for _, d := range []disk{noted, bare} {
-		if dir, err := first.Enter(t.Context(), d, x, y); err != nil || dir != d.place() {
-			t.Fatal(dir, err)
+		if err := first.Enter(t.Context(), d, x, y); err != nil {
+			t.Fatal(err)
 		}
 	}
 	all := files(t, root)
@@ -155,7 +163,7 @@ func TestBadRecords(t *testing.T) {
 			var unstaged []volume.Staging
 			d, u := disk{name: "test.example/disk", root: root, unstaged: &unstaged}, volumestate.User{UID: "uid-y", Name: "data"}
 			s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
-			if _, err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
+			if err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
 				t.Fatal(err)
 			}
 			found, _ := filepath.Glob(filepath.Join(root, "staged/*/device"))
@@ -173,7 +181,7 @@ func TestBadRecords(t *testing.T) {
 				t.Errorf("left: %q, unstaged %v", after, unstaged)
 			}
 			// Who mounts the device again makes its record anew, unless it is of a newer version.
-			_, err = s.Enter(t.Context(), d, volume.Request{}, u)
+			err = s.Enter(t.Context(), d, volume.Request{}, u)
 			if err = errors.Join(err, s.Leave(t.Context(), d.name, u)); (err != nil) != (name == "of a newer version") {
 				t.Error(err)
 			}
@@ -197,13 +205,13 @@ func TestADeviceIsAtOnePlace(t *testing.T) {
 	d, foreign := disk{name: "test.example/disk", root: root}, disk{name: "test.example/disk", root: t.TempDir()}
 	moved := elsewhere{d}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
-	if _, err := s.Enter(t.Context(), foreign, volume.Request{}, u); err == nil || !strings.Contains(err.Error(), "isn't below plugins/") {
+	if err := s.Enter(t.Context(), foreign, volume.Request{}, u); err == nil || !strings.Contains(err.Error(), "isn't below plugins/") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
+	if err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Enter(t.Context(), moved, volume.Request{}, u); err == nil || !strings.Contains(err.Error(), "still staged at plugins/test.example/disk/sda") {
+	if err := s.Enter(t.Context(), moved, volume.Request{}, u); err == nil || !strings.Contains(err.Error(), "still staged at plugins/test.example/disk/sda") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -221,7 +229,7 @@ func TestDevicesOfAnUnknownPluginStay(t *testing.T) {
 	root := t.TempDir()
 	u := volumestate.User{UID: "uid-y", Name: "data"}
 	d := disk{name: "test.example/disk", root: root}
-	if _, err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Request{}, u); err != nil {
+	if err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Request{}, u); err != nil {
 		t.Fatal(err)
 	}
 	before := files(t, root)
@@ -260,14 +268,14 @@ func TestDevicesOfAKubelet(t *testing.T) {
 	}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
 	for range 2 {
-		if err := s.Adopt(layout); err != nil {
+		if err := s.Adopt(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := s.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Enter(t.Context(), d, volume.Request{}, users[0]); err != nil {
+	if err := s.Enter(t.Context(), d, volume.Request{}, users[0]); err != nil {
 		t.Fatal(err)
 	}
 	for i, u := range users {
@@ -283,6 +291,35 @@ func TestDevicesOfAKubelet(t *testing.T) {
 	}
 }
 
+// A device is in use by the volumes that are on it, not by those that wait for it.
+func TestUsedDevice(t *testing.T) {
+	root := t.TempDir()
+	var used []bool
+	d := disk{name: "test.example/disk", root: root, unstaged: new([]volume.Staging), used: &used}
+	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+	enter := func(uid types.UID) {
+		t.Helper()
+		if err := s.Enter(t.Context(), d, volume.Request{}, volumestate.User{UID: uid, Name: "data"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enter("uid-a")
+	enter("uid-b") // uid-a has no volume yet
+	at := volumestate.NewLayout(filepath.Join(root, "pods")).Place(volumestate.Place{UID: "uid-a", Plugin: "test.example~disk", Name: "data"})
+	if err := errors.Join(os.MkdirAll(at.Dir, 0o700), os.WriteFile(filepath.Join(at.Dir, "note"), []byte("../../sda"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	enter("uid-b")
+	enter("uid-a") // again: by itself, it doesn't count
+	if err := os.WriteFile(filepath.Join(at.Dir, "note"), []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	enter("uid-b")
+	if want := []bool{false, false, true, false, false}; !slices.Equal(used, want) {
+		t.Errorf("used: %v, want %v", used, want)
+	}
+}
+
 // If one of the users of a kubelet's devices can't be found, none is unstaged: it might be the last.
 func TestUnreadableUserOfADevice(t *testing.T) {
 	root := t.TempDir()
@@ -294,7 +331,7 @@ func TestUnreadableUserOfADevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
-	if err := s.Adopt(layout); err == nil || !strings.Contains(err.Error(), "volume data of pod uid-a") {
+	if err := s.Adopt(); err == nil || !strings.Contains(err.Error(), "volume data of pod uid-a") {
 		t.Errorf("adopted: %v", err)
 	}
 	if err := s.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(unstaged) > 0 {
@@ -315,7 +352,7 @@ func TestWhoEntersAgainIsItsUser(t *testing.T) {
 		}
 		enter := func(u volumestate.User) func() error {
 			return func() error {
-				_, err := s.Enter(t.Context(), d, volume.Request{}, u)
+				err := s.Enter(t.Context(), d, volume.Request{}, u)
 				return err
 			}
 		}

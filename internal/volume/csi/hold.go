@@ -1,0 +1,145 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/teardown"
+)
+
+// holding is a volume that a driver has to hold at a place: name in the directory dir, which has the record.
+type holding struct {
+	dir, name, driver string
+	// used says that pods use the volume at this place.
+	used bool
+	// again says that the driver is called even if it holds the volume. It still does after any result of that.
+	again bool
+	// method is the call's gRPC name, and say receives what it waits for.
+	method string
+	say    volume.Say
+	// call returns the record for the place, and the call to this registration of the driver; nil if it has no such
+	// call.
+	call func(by *registration) (want record, call func(context.Context) error, err error)
+	// release undoes the call.
+	release func(context.Context) error
+}
+
+// hold writes the record and calls the driver, if that is the next step.
+func (p Plugin) hold(ctx context.Context, h holding) error {
+	for {
+		first := keep
+		err := p.drivers.call(ctx, h.driver, h.method, h.say, func(ctx context.Context, by *registration) error {
+			want, call, err := h.call(by)
+			if err != nil || call == nil {
+				return err
+			}
+			f := find(h.dir, h.name, h.used)
+			if first = f.next(want, p.drivers.conf.BootID); first == undo || first == keep && !h.again {
+				p.drivers.note(h.dir, h.driver)
+				return nil
+			}
+			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain()
+			if !stays {
+				if err := want.create(h.dir); err != nil {
+					return err
+				}
+			}
+			p.drivers.note(h.dir, h.driver)
+			if err := call(ctx); err != nil {
+				return err
+			}
+			if boot := p.drivers.conf.BootID; !stays || f.had[keyBoot] != boot {
+				return want.succeed(h.dir, boot)
+			}
+			return nil
+		})
+		switch {
+		case first == begin && refused(err):
+			return errors.Join(err, p.forget(ctx, h.dir, h.name))
+		case err != nil || first != undo:
+			return err
+		}
+		if err := h.release(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// release lets the driver release the volume that the record in this directory names, with a call of this method, and
+// removes the directory's content. Without a record, no driver holds the volume.
+func (p Plugin) release(ctx context.Context, dir, name, method string, say volume.Say,
+	call func(ctx context.Context, by *registration, had record, path string) error) error {
+	had, err := readRecord(dir)
+	path := filepath.Join(dir, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: without it, no driver can be asked to release the volume; see that none holds it, "+
+			"unmount %s, and remove the record", err, path)
+	}
+	driver := had[keyDriver]
+	p.drivers.note(dir, driver)
+	err = p.drivers.call(ctx, driver, method, say, func(ctx context.Context, by *registration) error {
+		// On a full disk volumes are released all the same.
+		if err := had.release(dir); err != nil && !atomicfile.DiskFails(err) {
+			return err
+		}
+		return call(ctx, by, had, path)
+	})
+	if err != nil {
+		return err
+	}
+	if isMount(dir, name) {
+		p.drivers.conf.Log.Info("A CSI volume is still mounted after its driver has released it; it is unmounted now",
+			"plugin", driver, "path", path)
+	}
+	return p.forget(ctx, dir, name)
+}
+
+// forget removes the record and the directory of a volume that no driver holds at this place any more.
+func (p Plugin) forget(ctx context.Context, dir, name string) error {
+	if err := teardown.Remove(ctx, dir, name); err != nil {
+		return err
+	}
+	if err := removeRecord(dir); err != nil {
+		return err
+	}
+	p.drivers.note(dir, "")
+	return nil
+}
+
+// find returns the state of a place.
+func find(dir, name string, used bool) found {
+	had, err := readRecord(dir)
+	return found{had: had, err: err, mounted: isMount(dir, name), used: used, shared: name == stageName}
+}
+
+// isMount reports whether something is mounted at a place. It doesn't access the mounted file system.
+func isMount(dir, name string) bool {
+	above, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer above.Close()
+	target, err := safeopen.OpenNoLinks(above, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return false
+	}
+	defer target.Close()
+	here, err := safeopen.MountID(above)
+	if err != nil {
+		return false
+	}
+	there, err := safeopen.MountID(target)
+	return err == nil && here != there
+}
