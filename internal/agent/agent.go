@@ -170,7 +170,7 @@ func (p parts) modules() []modules.Module {
 	stops := []modules.Module{
 		{Name: "stopped pods", Run: p.work.stopper.Run,
 			Start: orLogged(without(p.restoreStops), log, "All pods run")},
-		{Name: "added containers", Start: orLogged(without(p.want.additions.Restore), log,
+		{Name: "added containers", Start: orLogged(without(p.work.additions.Restore), log,
 			"Containers that were added to pods are forgotten")},
 	}
 	// An agent that only stops pods has read them before its workers start: they would stop a pod that they don't know
@@ -263,7 +263,7 @@ func (p parts) modules() []modules.Module {
 		only(!p.o.StopAll && cfg.Standalone, modules.Module{Name: "evicted pods", Run: p.work.resumer.Run}),
 		only(!p.o.StopAll, sources...),
 		[]modules.Module{
-			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.want.additions,
+			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.work.additions,
 				claims: p.vol.claims, wakes: p.wakes, journal: p.work.diaries, collector: p.img.collector,
 				log: log}.run},
 			{Name: "reports on manifests", Run: p.serve.announcer.Run},
@@ -290,7 +290,7 @@ func (p parts) restoreStops() error {
 		p.work.stopper.StopAll()
 		return nil
 	}
-	return p.want.stops.Restore()
+	return p.work.stops.Restore()
 }
 
 // Run runs the agent until ctx ends, until the --runonce results are written, or until StopAll has stopped all pods.

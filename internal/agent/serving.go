@@ -37,8 +37,8 @@ func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	inCluster apiServer, w *workerParts) (*servingParts, error) {
 	log := b.log
 	shown := view.New(view.Config{Node: b.cfg.NodeName, Started: b.began, Desired: d.Merger, Runs: d.runs,
-		Stops:   d.stops,
-		Stopper: w.stopper, Additions: d.additions, Observed: r.seen, Runtime: r.state,
+		Stops:   w.stops,
+		Stopper: w.stopper, Additions: w.additions, Observed: r.seen, Runtime: r.state,
 		RuntimeProblems: r.engine.Problems, NodeProblems: b.unwatched, Reload: w.reporting.failure.get,
 		Cluster: inCluster, Statuses: b.statuses, Events: b.history, Probes: w.probes, Journal: w.diaries,
 		Facts: r.host.facts.Now, Capacity: r.host.capacity,

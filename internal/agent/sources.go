@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/file"
 	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
@@ -22,11 +20,7 @@ import (
 // desiredParts are the sources of pods, and the set of pods that should run.
 type desiredParts struct {
 	*desired.Sources
-	runs      *runsource.Source
-	stops     *desired.Stops
-	additions *desired.Additions
-	// unsupported is desired.AdditionRules.Unsupported; newVolumes sets it.
-	unsupported func(*v1.Pod, *v1.Container) *pod.Failure
+	runs *runsource.Source
 	// objects has the ConfigMaps, Secrets and other objects that manifests define.
 	objects interface {
 		object.Finder
@@ -42,10 +36,6 @@ func newDesired(b *foundation, r *runtimeParts) (*desiredParts, error) {
 		return nil, err
 	}
 	d.Sources = sources
-	d.additions = desired.NewAdditions(b.checkpoint("added.json"), d.Merger,
-		reader.AdditionRules(b.cfg, func(p *v1.Pod) *pod.Failure { return r.admission().Refuses(p) },
-			func(p *v1.Pod, c *v1.Container) *pod.Failure { return d.unsupported(p, c) }))
-	d.stops = desired.NewStops(b.checkpoint("stopped.json"), d.Merger, d.additions.Forget, b.reserve)
 	d.objects = object.NewLocal(func() *object.Set { return d.Merger.Current().Objects })
 	d.pods = nodePods{wanted: d.Merger, observed: r.seen, statuses: b.statuses, dir: b.dirs.Pods()}
 	return d, nil

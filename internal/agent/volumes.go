@@ -73,7 +73,6 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 		},
 		Recorder: b.recorder, Meter: b.meter.Volumes, ClusterDomain: k.ClusterDomain,
 	}, log)
-	d.unsupported = v.volumes.Unsupported
 	v.stats = usage.NewStatsReader(usage.StatsConfig{Volumes: v.volumes.Instances, Took: func(took time.Duration) {
 		b.meter.Volumes.Measured(metrics.SourceStatfs, took)
 	}})

@@ -3,14 +3,18 @@ package agent
 import (
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
 	"github.com/deckhand-node/deckhand/internal/runtime/dns"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
@@ -24,6 +28,8 @@ import (
 // workerParts are the workers, the parts that they query, the executor of their actions, and the reloader of the
 // configuration.
 type workerParts struct {
+	additions *desired.Additions
+	stops     *desired.Stops
 	probes    *probe.Manager
 	diaries   *journal.Journal
 	ended     *containergc.Keeper
@@ -106,7 +112,11 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		ReportsHealth: b.cfg.Gates.Enabled(gates.ResourceHealthStatus), ExcessContainers: w.ended.Excess,
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
-	w.stopper = worker.NewStopper(d.stops, w.pool, log.WithName("worker"))
+	w.additions = desired.NewAdditions(b.checkpoint("added.json"), d.Merger,
+		reader.AdditionRules(b.cfg, func(p *v1.Pod) *pod.Failure { return r.admission().Refuses(p) },
+			v.volumes.Unsupported))
+	w.stops = desired.NewStops(b.checkpoint("stopped.json"), d.Merger, w.additions.Forget, b.reserve)
+	w.stopper = worker.NewStopper(w.stops, w.pool, log.WithName("worker"))
 	facts := r.host.facts
 	w.resumer = worker.NewResumer(worker.ResumerConfig{Statuses: b.statuses,
 		Calm:    func() bool { return facts.Now().Pressure == admission.Pressure{} },

@@ -34,8 +34,9 @@ type Entry struct {
 	Root string
 	// ReadOnly says that nothing can be written through this mount.
 	ReadOnly bool
-	// Shared says that mounts below this one propagate to its peers in other mount namespaces, and back.
-	Shared bool
+	// Shared says that mounts below this one propagate to its peers in other mount namespaces, and back; Slave that
+	// they propagate from there only, if it isn't shared as well.
+	Shared, Slave bool
 }
 
 // List returns the mounts at and below prefix, which is a path without links, in the order in which they can be
@@ -66,7 +67,7 @@ func Containing(path string) (Entry, error) {
 	if err != nil {
 		return Entry{}, fmt.Errorf("find the mount that contains a path: %w", err)
 	}
-	found, err := containing(path)
+	found, err := On(path)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -82,7 +83,8 @@ func entryOf(i *mountinfo.Info) Entry {
 		Major: i.Major, Minor: i.Minor,
 		FSType: i.FSType, Source: i.Source, Root: i.Root,
 		ReadOnly: readOnly(i.Options) || readOnly(i.VFSOptions),
-		Shared:   strings.HasPrefix(i.Optional, "shared:") || strings.Contains(i.Optional, " shared:"),
+		Shared:   tagged(i, "shared:"),
+		Slave:    tagged(i, "master:"),
 	}
 }
 
@@ -127,4 +129,14 @@ func Unmount(parent *os.File, name string, flags int) error {
 		return fmt.Errorf("unmount %q: %w", name, err)
 	}
 	return nil
+}
+
+// tagged reports whether a mount has this optional field.
+func tagged(i *mountinfo.Info, tag string) bool {
+	for field := range strings.FieldsSeq(i.Optional) {
+		if strings.HasPrefix(field, tag) {
+			return true
+		}
+	}
+	return false
 }

@@ -20,7 +20,7 @@ func Share(dir string) error {
 	if err != nil {
 		return fmt.Errorf("make a shared mount: %w", err)
 	}
-	above, err := containing(dir)
+	above, err := On(dir)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func Unshare(dir string) error {
 		return fmt.Errorf("unmount a directory: %w", err)
 	}
 	for {
-		above, err := containing(dir)
+		above, err := On(dir)
 		if err != nil {
 			return err
 		}
@@ -72,9 +72,9 @@ func Unshare(dir string) error {
 	}
 }
 
-// containing returns the mount that contains a path without links, followed by the mounts that it is mounted on: each
+// On returns the mount that contains a path without links, followed by the mounts that it is mounted on: each
 // is the parent of the one before.
-func containing(path string) ([]Entry, error) {
+func On(path string) ([]Entry, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil {
 		return nil, fmt.Errorf("read the mount table: %w", err)

@@ -96,7 +96,7 @@ func TestShareBindsOnlyWhereItHasTo(t *testing.T) {
 		t.Errorf("mounts: %q", all)
 	}
 	shared := func(path string) bool {
-		found, err := containing(path)
+		found, err := On(path)
 		must(t, err)
 		return found[0].Shared
 	}

@@ -15,7 +15,6 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,8 +64,6 @@ type Manager struct {
 	freed atomic.Uint64
 	// unadopted are the pods with volumes that adopt couldn't take over.
 	unadopted map[types.UID]unadopted
-	// sweeps counts the calls of sweepDevices.
-	sweeps int
 }
 
 // attempt is the state in which a mount began.
@@ -101,7 +98,7 @@ func (m *Manager) Adopt() error { return m.stages.Adopt() }
 // Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
 // Config.Stop. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
-	m.sweepDevices(ctx)
+	sweep, again := m.sweepDevices(ctx), false
 	fresh := newRefresher(refresherConfig{
 		Ops: m.ops, Holds: m.holds, Observe: m.observe, Pod: m.conf.Pod, Refresh: m.refresh,
 		RecordEvent: m.conf.Recorder.Event, Wake: m.wake, Freed: m.freed.Load, DiskFailed: m.conf.DiskFailed,
@@ -120,7 +117,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.conf.Changed.Woken():
 			changed := m.conf.Changed.Drain()
 			if slices.ContainsFunc(changed, func(o pod.Object) bool { return o.Kind == pod.CSIDriver }) {
-				m.sweepDevices(ctx) // earlier sweeps may have needed the driver
+				again = true // an earlier sweep may have needed the driver
 			}
 			fresh.Changed(changed...)
 			m.adoptAgain(ctx) // some may wait for one of these objects
@@ -131,6 +128,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			adoptAt = time.Time{}
 			m.adoptAgain(ctx)
 		case <-fresh.Due():
+		}
+		if again && sweep.Ended() {
+			sweep, again = m.sweepDevices(ctx), false
 		}
 		fresh.Pass(ctx)
 	}
@@ -174,15 +174,14 @@ func (m *Manager) stop() {
 	}
 }
 
-// sweepDevices starts to unstage devices whose pods' directories are gone. Only Run calls it.
-func (m *Manager) sweepDevices(ctx context.Context) {
+// sweepDevices starts to unstage devices whose pods' directories are gone. Run is woken when that has ended.
+func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	m.sweeps++ // a kind of its own: a sweep that runs may have passed the devices of a new driver already
-	m.ops.Start(ctx, operations.Task{Key: "staged", Kind: fmt.Sprintf("sweep %d", m.sweeps),
+	op := m.ops.Start(ctx, operations.Task{Key: "staged", Kind: "sweep",
 		Do: func(ctx context.Context, _ *operations.Operation) error {
 			err := m.stages.Sweep(ctx, there)
 			if err != nil {
@@ -190,6 +189,8 @@ func (m *Manager) sweepDevices(ctx context.Context) {
 			}
 			return err
 		}})
+	op.Notify(m.wake)
+	return op
 }
 
 func stagers(plugins []volume.Plugin) []volume.Stager {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
@@ -228,6 +229,28 @@ func TestDevicesOfPodsThatWentWithoutATrace(t *testing.T) {
 		t.Errorf("devices %v, calls: %v", w.devices(), s.calls)
 	}
 	must(t, m.Clean(t.Context(), b.UID))
+	w.clean()
+}
+
+// A device whose driver was away is unstaged when a driver registers, also while other devices are being unstaged.
+func TestDeviceOfALateDriver(t *testing.T) {
+	w := newWorld(t)
+	s := newShare(w)
+	m, stop := w.start(w.shareConfig(s))
+	must(t, m.Prepare(t.Context(), w.want(namedPod("a", "uid-a", nfs("x", "one"))), w))
+	stop()
+	must(t, unix.Unmount(filepath.Join(w.root, "pods/uid-a/volumes/kubernetes.io~share/x"), 0))
+	must(t, os.RemoveAll(filepath.Join(w.root, "pods/uid-a")))
+	s.setFail("unstage one", errors.New("its driver is away"))
+	resume := s.hang(t, "unstage one")
+	w.start(w.shareConfig(s))
+	<-s.entered // the first sweep
+	w.changed.Wake(pod.Object{Kind: pod.CSIDriver, Name: "share"})
+	resume()
+	eventually(t, "the second sweep fails, too", func() bool { return s.count("unstage one") == 2 })
+	s.setFail("unstage one", nil)
+	w.changed.Wake(pod.Object{Kind: pod.CSIDriver, Name: "share"})
+	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 0 })
 	w.clean()
 }
 
