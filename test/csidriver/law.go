@@ -233,7 +233,7 @@ func (l *law) load(entries []*entry) {
 	}
 }
 
-// list returns the entries, and drops old ones of which nothing is left.
+// list returns the entries, and drops old ones without any state.
 func (l *law) list() []*entry {
 	maps.DeleteFunc(l.entries, func(_ string, e *entry) bool {
 		return e.State == none && e.Running == 0 && time.Since(e.Answered) > noneWindow

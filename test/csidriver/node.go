@@ -280,7 +280,7 @@ func (n *node) inside(target string) error {
 	return nil
 }
 
-// mounting says what is mounted.
+// mounting describes a mount.
 type mounting struct {
 	source   string // for a bind mount; a tmpfs without
 	flags    []string

@@ -215,7 +215,7 @@ func (o *Object) reconcile(ctx context.Context, facts *nodefacts.Facts) error {
 	return failed
 }
 
-// rejected reports whether the server rejects what was to be written.
+// rejected reports whether the server rejects the object, so that another try can't succeed.
 func rejected(err error) bool { return apiclient.Rejected(err) && !errors.Is(err, errOutdated) }
 
 // labelled reports whether the labels of this registration are written to the node's object, or are refused.

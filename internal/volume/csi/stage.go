@@ -56,7 +56,7 @@ func (p Plugin) Noted() (list []volume.Staging) {
 	return list
 }
 
-// Uses returns the key of the staged volume of which the volume at this place is a part.
+// Uses returns the key of the staged volume that is published at this place.
 func (Plugin) Uses(at volume.Place) (key string, err error) {
 	had, err := readRecord(at.Dir)
 	switch {

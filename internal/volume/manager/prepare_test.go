@@ -528,7 +528,7 @@ func addContainer(p *v1.Pod, name, volume string) (*v1.Pod, *v1.Container) {
 	return p, pod.ContainerNamed(p, name)
 }
 
-// sparePod returns a pod of which a container mounts only the first of these volumes.
+// sparePod returns a pod with these volumes, whose container mounts only the first one.
 func sparePod(volumes ...v1.Volume) *v1.Pod {
 	p := newPod(volumes...)
 	user := &p.Spec.Containers[1]
@@ -757,7 +757,7 @@ func TestNothingIsMadeForAPodThatIsGivenUp(t *testing.T) {
 	w.clean()
 }
 
-// cancelling has claims that somebody gives up while they are bound.
+// cancelling binds claims, and cancels the context of the caller meanwhile.
 type cancelling struct {
 	*world
 	cancel context.CancelFunc

@@ -86,7 +86,7 @@ func (d disk) Uses(at volume.Place) (string, error) {
 
 func notedSpec() volume.Spec { return volume.Spec{Persistent: &v1.PersistentVolume{}} }
 
-// files lists what is below a directory: paths of files, and of directories without any.
+// files lists the paths of the files below a directory, and of the empty directories.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
