@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,5 +68,43 @@ func TestCSI(t *testing.T) {
 		if left := names(filepath.Join(n.RootDir, dir)); len(left) > 0 {
 			t.Errorf("left in %s: %v", dir, left)
 		}
+	}
+}
+
+// A driver that is a pod itself mounts volumes for other pods: its mounts reach the node and their containers.
+func TestCSIDriverPod(t *testing.T) {
+	t.Parallel()
+	n := startTools(t)
+	binary := driver.Build(t)
+	sockets, state := filepath.Join(n.RootDir, "plugins", "csi-test"), hostDir(t, n, "state")
+	command, err := json.Marshal([]string{"/driver/" + filepath.Base(binary), "--nodeid", "here", "--statedir", "/state",
+		"--endpoint", "unix:///sockets/csi.sock", "--kubelet-registration-path", filepath.Join(sockets, "csi.sock"),
+		"--registration", "/registration/csi.sock", "--control", "/state/control.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, registry := filepath.Join(n.RootDir, "pods"), filepath.Join(n.RootDir, "plugins_registry")
+	mounts := []string{"{name: driver, mountPath: /driver}", "{name: state, mountPath: /state}",
+		"{name: sockets, mountPath: /sockets}", "{name: registration, mountPath: /registration}",
+		"{name: pods, mountPath: " + pods + ", mountPropagation: Bidirectional}"}
+	n.Write("objects.yaml", csiManifest)
+	n.Write("driver.yaml", withVolumes(toolPod(n, "driver", containers("{name: main, image: "+tools1+", command: "+string(command)+
+		", securityContext: {privileged: true}, volumeMounts: ["+strings.Join(mounts, ", ")+"]}")),
+		hostPath("driver", filepath.Dir(binary), "Directory"), hostPath("state", state, "Directory"),
+		hostPath("sockets", sockets, "DirectoryOrCreate"), hostPath("registration", registry, "Directory"),
+		hostPath("pods", pods, "Directory")))
+	n.Write("user.yaml", withVolumes(toolPod(n, "user", containers(mounting(
+		tool("main", "survey -stay /data"), "{name: data, mountPath: /data}"))),
+		"{name: data, csi: {driver: csi.deckhand.test}}"))
+	n.Await("both run", node.Ready("driver", "user"))
+	if text := surveys(t, n, "user", "main").text("/data/volume_context"); !strings.Contains(text, "csi.storage.k8s.io/pod.name") {
+		t.Errorf("the container has %q in the driver's volume", text)
+	}
+	n.Remove("user.yaml")
+	n.Await("its user is gone", node.Only("driver"))
+	c := driver.NewClient(filepath.Join(state, "control.sock"))
+	s, err := c.State(t.Context())
+	if err != nil || len(s.Of("NodePublishVolume")) != 1 || len(s.Of("NodeUnpublishVolume")) != 1 || len(s.Violations) > 0 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
