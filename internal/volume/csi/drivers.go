@@ -77,7 +77,7 @@ type Drivers struct {
 	volumes map[string]string
 }
 
-// driver is all that is known of one driver's name.
+// driver is one driver's name with its registrations and facts.
 type driver struct {
 	// registrations are those whose sockets exist, the newest last. Each call uses the newest.
 	registrations []*registration

@@ -33,8 +33,8 @@ type holding struct {
 	release func(context.Context) error
 }
 
-// hold writes the record and calls the driver, if that is the next step.
-func (p Plugin) hold(ctx context.Context, h holding) error {
+// acquire writes the record and calls the driver, if that is the next step.
+func (p Plugin) acquire(ctx context.Context, h holding) error {
 	for {
 		first := keep
 		err := p.drivers.call(ctx, h.driver, h.method, h.say, func(ctx context.Context, by *registration) error {

@@ -113,7 +113,7 @@ func (p Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, er
 func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (mountsGroup bool, err error) {
 	driver, target := g.source.driver, filepath.Join(r.Dir, targetName)
 	const method = spec.Node_NodePublishVolume_FullMethodName
-	err = p.hold(ctx, holding{dir: r.Dir, name: targetName, driver: driver, used: r.InUse, again: true,
+	err = p.acquire(ctx, holding{dir: r.Dir, name: targetName, driver: driver, used: r.InUse, again: true,
 		method: method, say: r.Say,
 		release: func(ctx context.Context) error { return p.Unmount(ctx, r.Place, r.Say) },
 		call: func(by *registration) (record, func(context.Context) error, error) {
@@ -136,7 +136,8 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 			}
 			q.VolumeContext, q.Secrets = g.context, g.secrets
 			return want, func(ctx context.Context) error {
-				_, err := ask(ctx, p.drivers, driver, method, g.hidden, spec.NewNodeClient(by.conn).NodePublishVolume, q)
+				publish := spec.NewNodeClient(by.conn).NodePublishVolume
+				_, err := ask(ctx, p.drivers, driver, method, g.hidden, publish, q)
 				return err
 			}, nil
 		}})

@@ -90,7 +90,7 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 		return err
 	}
 	const method = spec.Node_NodeStageVolume_FullMethodName
-	return p.hold(ctx, holding{dir: g.Dir, name: stageName, driver: s.driver, used: g.InUse || g.Used,
+	return p.acquire(ctx, holding{dir: g.Dir, name: stageName, driver: s.driver, used: g.InUse || g.Used,
 		method: method, say: g.Say,
 		release: func(ctx context.Context) error { return p.Unstage(ctx, g) },
 		call: func(by *registration) (record, func(context.Context) error, error) {

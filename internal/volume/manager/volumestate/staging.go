@@ -53,7 +53,8 @@ type User struct {
 
 // NewStages returns Stages for the plugins' devices below the root directory.
 func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
-	return &Stages{root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins, ops: operations.New(c), staged: map[string]bool{}}
+	return &Stages{root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins,
+		ops: operations.New(c), staged: map[string]bool{}}
 }
 
 const (
