@@ -142,6 +142,15 @@ func (w *world) devices() []string {
 	return names
 }
 
+// records is the number of records of devices. A device's record is removed after the device.
+func (w *world) records() int {
+	entries, err := os.ReadDir(filepath.Join(w.root, "staged"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(entries)
+}
+
 func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
 	w := newWorld(t)
 	s := newShare(w)
@@ -224,7 +233,7 @@ func TestDevicesOfPodsThatWentWithoutATrace(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(w.root, "pods/uid-a")))
 	must(t, os.MkdirAll(filepath.Join(w.root, "plugins/kubernetes.io/share/its-own"), 0o750))
 	m, _ = w.start(w.shareConfig(s))
-	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 2 })
+	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 2 && w.records() == 1 })
 	if s.count("unstage one") != 1 || s.count("unstage two") != 0 || !slices.Contains(w.devices(), "its-own") {
 		t.Errorf("devices %v, calls: %v", w.devices(), s.calls)
 	}
@@ -250,7 +259,7 @@ func TestDeviceOfALateDriver(t *testing.T) {
 	eventually(t, "the second sweep fails, too", func() bool { return s.count("unstage one") == 2 })
 	s.setFail("unstage one", nil)
 	w.changed.Wake(pod.Object{Kind: pod.CSIDriver, Name: "share"})
-	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 0 })
+	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 0 && w.records() == 0 })
 	w.clean()
 }
 
