@@ -48,7 +48,9 @@ func (e result) text(n int) string {
 // tracer follows one child and what that starts. All its calls come from one thread, which is
 // who the kernel has as the tracer.
 type tracer struct {
-	calls  map[uint64]call
+	calls map[uint64]call
+	// group is the child's process group: the test may have other children.
+	group  int
 	at     int // the step to kill at
 	tids   map[int]bool
 	result result
@@ -77,7 +79,7 @@ func trace(c command, n int) (result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	p, err := os.StartProcess(self, append([]string{self}, c.args...), &os.ProcAttr{
-		Env: c.env, Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Ptrace: true},
+		Env: c.env, Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: true},
 	})
 	if err != nil {
 		return result{}, fmt.Errorf("start the child: %w", err)
@@ -89,7 +91,7 @@ func trace(c command, n int) (result, error) {
 		_ = p.Kill() // it may have ended just now
 	})
 	defer hung.Stop()
-	tr := &tracer{calls: c.calls, at: n, tids: map[int]bool{p.Pid: true}}
+	tr := &tracer{calls: c.calls, group: p.Pid, at: n, tids: map[int]bool{p.Pid: true}}
 	err = tr.follow(p.Pid)
 	if late.Load() {
 		err = errors.Join(err, fmt.Errorf("the child took longer than %s and was killed", patience))
@@ -126,7 +128,7 @@ func (tr *tracer) follow(pid int) error {
 func (tr *tracer) drain() error {
 	for {
 		var status unix.WaitStatus
-		tid, err := wait(-1, &status)
+		tid, err := wait(-tr.group, &status)
 		if errors.Is(err, unix.ECHILD) {
 			return nil
 		}
@@ -200,7 +202,7 @@ func (tr *tracer) kill() {
 	}
 }
 
-// wait waits for a child of this thread, and leaves those of others alone.
+// wait waits for a child of this thread, or for one of a process group, and leaves those of others alone.
 func wait(pid int, status *unix.WaitStatus) (int, error) {
 	for {
 		got, err := unix.Wait4(pid, status, unix.WALL|unix.WNOTHREAD, nil)
