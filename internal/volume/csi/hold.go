@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -118,8 +119,10 @@ func (p Plugin) forget(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// find returns the state of a place.
+// find returns the state of a place. It removes what an interrupted write of the record has left: a kubelet that takes
+// over can't remove a directory with other files in it.
 func find(dir, name string, used bool) found {
+	checkpoint.Sweep(filepath.Join(dir, recordName))
 	had, err := readRecord(dir)
 	return found{had: had, err: err, mounted: isMount(dir, name), used: used, shared: name == stageName}
 }

@@ -1,11 +1,8 @@
 package csi
 
 import (
-	"errors"
 	"flag"
-	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
+	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 	csidriver "github.com/deckhand-node/deckhand/test/csidriver/driver"
 )
 
@@ -37,7 +35,7 @@ func TestRandomSequences(t *testing.T) {
 		for range 25 {
 			s.step()
 		}
-		s.end()
+		s.end("u-a", "u-b", "u-c", "u-d")
 		r.driver.CheckLaw(t)
 		if t.Failed() {
 			t.Logf("seed %d: %s", seed, strings.Join(s.steps, ", "))
@@ -155,21 +153,27 @@ func (s *sequence) leave(q volume.Request) error {
 	if err := s.plugin.Unmount(s.Context(), q.Place, nil); err != nil {
 		return err
 	}
-	if err := os.Remove(q.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := teardown.Remove(s.Context(), filepath.Dir(q.Dir), filepath.Base(q.Dir)); err != nil {
 		return err
 	}
 	return s.stages.Leave(s.Context(), s.plugin.Name(), userOf(q))
 }
 
-// end releases all volumes with a driver that works, and checks that nothing is left.
-func (s *sequence) end() {
+// answer ends the driver's faults, and restarts the agent.
+func (s *sequence) answer() {
 	s.Helper()
 	if err := s.driver.Release(s.Context(), 0); err != nil {
 		s.Fatal(err)
 	}
 	s.settle()
 	s.restart(time.Minute)
-	for _, uid := range []types.UID{"u-a", "u-b", "u-c", "u-d"} {
+}
+
+// end releases all volumes with a driver that works, and checks that nothing is left.
+func (s *sequence) end(uids ...types.UID) {
+	s.Helper()
+	s.answer()
+	for _, uid := range uids {
 		q := s.of(uid)
 		if err := s.leave(q); err != nil {
 			s.Errorf("release the volume of %s: %v", uid, err)

@@ -95,11 +95,11 @@ func (r record) write(dir, key, value string, durable bool) error {
 	if err != nil {
 		return err
 	}
-	if path := filepath.Join(dir, recordName); durable {
+	path := filepath.Join(dir, recordName)
+	if durable {
 		return atomicfile.Write(path, data, 0o600)
-	} else {
-		return atomicfile.WriteVolatile(path, data, 0o600)
 	}
+	return atomicfile.WriteVolatile(path, data, 0o600)
 }
 
 // removeRecord removes the record, for good.
