@@ -104,12 +104,13 @@ func hide(text string, hidden []string) string {
 func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 	do func(context.Context, *registration) error) error {
 	var r *registration
+	called := path.Base(method)
 	for {
 		var replaced <-chan struct{}
 		if r, replaced = d.newest(name); r == nil {
 			return absent(name)
 		}
-		say.Waits(fmt.Sprintf("it waits for other calls of the CSI driver %s", name))
+		say.Waits(fmt.Sprintf("%s waits for other calls of the CSI driver %s", called, name))
 		leave, err := r.acquire(ctx, replaced)
 		switch {
 		case ctx.Err() != nil:
@@ -124,7 +125,8 @@ func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 		leave()
 	}
 	defer d.endCall(r)
-	say.Waits(fmt.Sprintf("the CSI driver %s hasn't answered %s yet", name, path.Base(method)))
+	say.Waits(fmt.Sprintf("the CSI driver %s hasn't answered %s yet", name, called))
+	defer say.Waits("")
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()
 	return do(ctx, r)

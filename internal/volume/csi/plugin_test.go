@@ -523,7 +523,7 @@ func TestHungDriver(t *testing.T) {
 		texts[text]++
 	}
 	if texts["the CSI driver csi.deckhand.test hasn't answered NodePublishVolume yet"] != parallel ||
-		texts["it waits for other calls of the CSI driver csi.deckhand.test"] < 4 {
+		texts["NodePublishVolume waits for other calls of the CSI driver csi.deckhand.test"] < 4 {
 		t.Errorf("said %v", texts)
 	}
 }
@@ -827,7 +827,7 @@ func TestCallsOfReplacedDriver(t *testing.T) {
 		p := inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = types.UID(fmt.Sprint("many-", i)) })
 		q := asking(p, r.root, seeing(described()))
 		q.Say = func(text string) {
-			if strings.HasPrefix(text, "it waits") {
+			if strings.HasPrefix(text, "NodePublishVolume waits") {
 				waits <- struct{}{}
 			}
 		}

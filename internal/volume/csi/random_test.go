@@ -156,7 +156,7 @@ func (s *sequence) leave(q volume.Request) error {
 	if err := teardown.Remove(s.Context(), filepath.Dir(q.Dir), filepath.Base(q.Dir)); err != nil {
 		return err
 	}
-	return s.stages.Leave(s.Context(), s.plugin.Name(), userOf(q))
+	return s.stages.Leave(s.Context(), s.plugin.Name(), userOf(q), nil)
 }
 
 // answer ends the driver's faults, and restarts the agent.
@@ -182,12 +182,18 @@ func (s *sequence) end(uids ...types.UID) {
 	if err := s.stages.Sweep(s.Context(), func(types.UID) bool { return false }); err != nil {
 		s.Error(err)
 	}
-	if left := csidriver.Mounts(s.T, s.root); len(left) > 0 {
-		s.Errorf("left mounted: %v", left)
+	s.nothingLeft()
+}
+
+// nothingLeft fails unless no mount, record or directory of a volume is left.
+func (r *rig) nothingLeft() {
+	r.Helper()
+	if left := csidriver.Mounts(r.T, r.root); len(left) > 0 {
+		r.Errorf("left mounted: %v", left)
 	}
 	for _, pattern := range []string{"pods/*/volumes/*/*", "plugins/kubernetes.io/csi/*/*", "staged/*"} {
-		if left, _ := filepath.Glob(filepath.Join(s.root, pattern)); len(left) > 0 {
-			s.Errorf("left: %v", left)
+		if left, _ := filepath.Glob(filepath.Join(r.root, pattern)); len(left) > 0 {
+			r.Errorf("left: %v", left)
 		}
 	}
 }

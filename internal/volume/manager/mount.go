@@ -44,7 +44,7 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
 	p := m.newest(w)
 	r := volume.Request{Pod: p, Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.inUse(w, p),
-		Say: op.Say}
+		Say: op.Waits}
 	// The refresher detects changes of the inputs from here on.
 	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
@@ -90,14 +90,14 @@ func (m *Manager) inUse(w *volumestate.Wanted, p *v1.Pod) bool {
 func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted,
 	r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
-		op.Say("its device is being staged")
+		op.Waits("its device is being staged")
 		if err := m.stages.Enter(ctx, s, r, volumestate.User{UID: w.Place.UID, Name: w.Place.Name}); err != nil {
 			return volume.Mounted{}, err
 		}
 		op.Say("")
 	}
 	if w.Spec.Kind() == "image" {
-		op.Say("its image is being pulled")
+		op.Waits("its image is being pulled")
 	}
 	// Another volume of the pod mounts the same claim writable at this place: only containers' mounts are read-only.
 	if w.Writable {

@@ -52,7 +52,7 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 	}
 	// The pod's directory is removed last: as long as it exists, a restarted agent finds that the clean-up isn't
 	// complete.
-	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error {
+	return m.remove(ctx, uid, "its directory", func(ctx context.Context, _ volume.Say) error {
 		return teardown.Remove(ctx, m.layout.Pods(), string(uid))
 	})
 }
@@ -90,8 +90,8 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 		}
 	}
 	// Volumes that were only partly mounted may have left other directories.
-	err := m.remove(ctx, uid, "the volumes' directories", func(ctx context.Context) error {
-		if err := m.stages.Leave(ctx, "", volumestate.User{UID: uid}); err != nil {
+	err := m.remove(ctx, uid, "the volumes' directories", func(ctx context.Context, say volume.Say) error {
+		if err := m.stages.Leave(ctx, "", volumestate.User{UID: uid}, say); err != nil {
 			return err
 		}
 		for _, dir := range []string{volumestate.SubPaths, volumestate.Volumes, volumestate.Plugins} {
@@ -120,7 +120,7 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
 				plugin := m.pluginOf(p)
-				err := m.tearDown(ctx, p, plugin, op.Say)
+				err := m.tearDown(ctx, p, plugin, op.Waits)
 				if plugin != nil {
 					m.measured(op, plugin, "volume_unmount", began, err)
 				}
@@ -133,10 +133,11 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 
 // remove runs the function do as an operation that removes a part of the pod's directory. The argument what is the
 // name of that part in messages.
-func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
+func (m *Manager) remove(ctx context.Context, uid types.UID, what string,
+	do func(context.Context, volume.Say) error) error {
 	op := m.ops.Start(ctx, operations.Task{
 		Key: operations.Key("pods/" + string(uid)), Kind: volumestate.Remove + what, Undoes: true, Owner: string(uid),
-		Do: func(ctx context.Context, _ *operations.Operation) error { return do(ctx) },
+		Do: func(ctx context.Context, op *operations.Operation) error { return do(ctx, op.Waits) },
 	})
 	return m.awaitBriefly(ctx, append(m.ops.Of(string(uid)), op))
 }
@@ -210,7 +211,8 @@ func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volu
 		return err
 	}
 	if s, ok := plugin.(volume.Stager); ok {
-		if err := m.stages.Leave(ctx, s.Name(), volumestate.User{UID: p.UID, Name: p.Name}); err != nil {
+		u := volumestate.User{UID: p.UID, Name: p.Name}
+		if err := m.stages.Leave(ctx, s.Name(), u, say); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ type Operation struct {
 	// Group.mu guards the fields below.
 	cancelled, working bool
 	doing              string
+	leave              func() // gives the place among Config.Parallel back
 	wakes              []wake.Slot
 }
 
@@ -105,6 +106,18 @@ func (o *Operation) Say(doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	o.doing = doing
+}
+
+// Waits is Say for a step that waits for another program. The operation doesn't count towards Config.Parallel any more:
+// a program that hangs delays no other operations.
+func (o *Operation) Waits(doing string) {
+	o.Say(doing)
+	o.group.mu.Lock()
+	leave := o.leave
+	o.group.mu.Unlock()
+	if leave != nil {
+		leave()
+	}
 }
 
 // State reports whether the operation has begun to work, and returns the description from the last call of Say.

@@ -25,7 +25,7 @@ type Config struct {
 	// Parallel is how many operations run at once; 0 means 16.
 	Parallel int
 	// Slow is how long an operation counts towards Parallel; 0 means 1 s. An operation that takes longer, because it
-	// hangs or pulls an image, continues without blocking others.
+	// hangs, continues without blocking others. One that waits for another program doesn't count: see Operation.Waits.
 	Slow time.Duration
 	// First is the delay after the first failure; 0 means 500 ms. It doubles with each further failure, up to Max; 0
 	// means 2 min 2 s.
@@ -241,7 +241,7 @@ func (g *Group) work(ctx context.Context, o *Operation, t Task) error {
 	slow := time.AfterFunc(g.conf.Slow, release)
 	defer slow.Stop()
 	g.mu.Lock()
-	o.working = true
+	o.working, o.leave = true, release
 	g.mu.Unlock()
 	return t.Do(ctx, o)
 }

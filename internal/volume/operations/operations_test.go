@@ -344,6 +344,40 @@ func TestSomeWorkAtOnceAndThoseThatHangDoNotCount(t *testing.T) {
 	})
 }
 
+// An operation that waits for another program delays no other, and doesn't give its place back twice.
+func TestOperationsThatWaitDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w, answer := operations.New(operations.Config{Parallel: 1, Slow: time.Minute}), newWork(), make(chan struct{})
+		waiting := g.Start(t.Context(), operations.Task{Key: "a", Kind: "mount",
+			Do: func(_ context.Context, o *operations.Operation) error {
+				o.Waits("a driver hasn't answered")
+				o.Waits("it still hasn't")
+				<-answer
+				return nil
+			}})
+		synctest.Wait()
+		others := []*operations.Operation{g.Start(t.Context(), w.task("b", "mount")),
+			g.Start(t.Context(), w.task("c", "mount"))}
+		synctest.Wait()
+		if got := w.list(); len(got) != 1 {
+			t.Errorf("at work: %v", got)
+		}
+		if working, said := waiting.State(); !working || said != "it still hasn't" {
+			t.Errorf("it says %q", said)
+		}
+		close(answer)
+		for range others {
+			w.end <- nil
+		}
+		for _, o := range others {
+			<-o.Done()
+		}
+		if w.most != 1 {
+			t.Errorf("%d at once", w.most)
+		}
+	})
+}
+
 func TestStopLogsWhatHangsAndLeavesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w, hang := operations.New(operations.Config{}), newWork(), make(chan struct{})

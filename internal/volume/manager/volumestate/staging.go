@@ -209,12 +209,12 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Reque
 	r := s.recordOf(d)
 	op := s.ops.Start(ctx, operations.Task{
 		Key: operations.Key(r), Kind: "enter " + string(u.UID) + "/" + u.Name,
-		Do: func(ctx context.Context, _ *operations.Operation) error {
+		Do: func(ctx context.Context, op *operations.Operation) error {
 			if err := s.write(r, d); err != nil {
 				return err
 			}
 			return s.enter(ctx, r, plugin, volume.Staging{Device: key, Spec: q.Spec, Dir: dir, Pod: q.Pod,
-				Objects: q.Objects, InUse: q.InUse, Say: q.Say}, u)
+				Objects: q.Objects, InUse: q.InUse, Say: saying(op, q.Say)}, u)
 		},
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {
@@ -225,6 +225,14 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Reque
 		return fmt.Errorf("stage the device %s: %w", key, err)
 	}
 	return nil
+}
+
+// saying returns a Say that reports to an operation, and to the caller that waits for it.
+func saying(op *operations.Operation, caller volume.Say) volume.Say {
+	return func(text string) {
+		op.Waits(text)
+		caller.Waits(text)
+	}
 }
 
 // write writes a device's record unless it is there. It survives a loss of power: without it, nobody would unstage
@@ -290,8 +298,8 @@ func (s *Stages) mark(r record, staged bool) {
 
 // Leave removes an unmounted volume of this plugin from the users of its device, and unstages the device if it has no
 // other user. If plugin and u.Name are empty, it does so for all volumes of the pod. Devices of plugins that this
-// build doesn't have stay.
-func (s *Stages) Leave(ctx context.Context, plugin string, u User) error {
+// build doesn't have stay. say receives what it waits for.
+func (s *Stages) Leave(ctx context.Context, plugin string, u User, say volume.Say) error {
 	all, err := s.records()
 	if err != nil {
 		return err
@@ -310,7 +318,7 @@ func (s *Stages) Leave(ctx context.Context, plugin string, u User) error {
 			if err == nil && (plugin != "" && d.Plugin != plugin || s.plugin(d) == nil) {
 				break
 			}
-			errs = append(errs, s.leave(ctx, r, one))
+			errs = append(errs, s.leave(ctx, r, one, say))
 		}
 	}
 	return errors.Join(errs...)
@@ -332,20 +340,22 @@ func (s *Stages) Sweep(ctx context.Context, there func(types.UID) bool) error {
 		}
 		for _, u := range users {
 			if !there(u.UID) {
-				errs = append(errs, s.leave(ctx, r, u))
+				errs = append(errs, s.leave(ctx, r, u, nil))
 			}
 		}
 		if len(users) == 0 {
-			errs = append(errs, s.leave(ctx, r, User{}))
+			errs = append(errs, s.leave(ctx, r, User{}, nil))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Stages) leave(ctx context.Context, r record, u User) error {
+func (s *Stages) leave(ctx context.Context, r record, u User, say volume.Say) error {
 	op := s.ops.Start(ctx, operations.Task{
 		Key: operations.Key(r), Kind: "leave " + string(u.UID) + "/" + u.Name, Undoes: true,
-		Do: func(ctx context.Context, _ *operations.Operation) error { return s.left(ctx, r, u) },
+		Do: func(ctx context.Context, op *operations.Operation) error {
+			return s.left(ctx, r, u, saying(op, say))
+		},
 	})
 	if err := op.Wait(ctx); err != nil {
 		return fmt.Errorf("unstage a device: %w", err)
@@ -355,7 +365,7 @@ func (s *Stages) leave(ctx context.Context, r record, u User) error {
 
 // left unstages the device if it has no other user, and then removes the user's file. If the agent crashes before
 // that, it tries again after its restart.
-func (s *Stages) left(ctx context.Context, r record, u User) error {
+func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) error {
 	users, err := r.users()
 	if err != nil {
 		return err
@@ -371,7 +381,7 @@ func (s *Stages) left(ctx context.Context, r record, u User) error {
 	}
 	s.mark(r, false)
 	if err == nil {
-		if err := s.unstage(ctx, d); err != nil {
+		if err := s.unstage(ctx, d, say); err != nil {
 			return err
 		}
 	}
@@ -383,7 +393,7 @@ func (s *Stages) left(ctx context.Context, r record, u User) error {
 
 // unstage unstages a device and removes its directory. The plugin's own note describes the device; without the note
 // there are only its key and directory.
-func (s *Stages) unstage(ctx context.Context, d device) error {
+func (s *Stages) unstage(ctx context.Context, d device, say volume.Say) error {
 	plugin := s.plugin(d)
 	if plugin == nil {
 		return fmt.Errorf("the device %s at %s is left, as this build has no plugin %s", d.Key, d.Dir, d.Plugin)
@@ -393,6 +403,7 @@ func (s *Stages) unstage(ctx context.Context, d device) error {
 	if !ok {
 		known = volume.Staging{Device: d.Key, Dir: dir}
 	}
+	known.Say = say
 	if err := plugin.Unstage(ctx, known); err != nil {
 		return fmt.Errorf("device %s at %s: %w", d.Key, d.Dir, err)
 	}

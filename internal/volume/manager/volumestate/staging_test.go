@@ -132,11 +132,14 @@ func TestTheNextAgentUnstagesByTheNotes(t *testing.T) {
 	if err := second.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(unstaged) > 0 {
 		t.Errorf("%v; unstaged %v", err, unstaged)
 	}
-	if err := second.Leave(t.Context(), bare.name, y); err != nil {
+	if err := second.Leave(t.Context(), bare.name, y, nil); err != nil {
 		t.Error(err)
 	}
 	if err := second.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil {
 		t.Error(err)
+	}
+	for i := range unstaged {
+		unstaged[i].Say = nil // functions can't be compared
 	}
 	want := []volume.Staging{{Device: "../../sda", Dir: bare.place()}, {Device: "sda", Dir: noted.place(), Spec: notedSpec()}}
 	if !reflect.DeepEqual(unstaged, want) {
@@ -172,7 +175,7 @@ func TestBadRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := files(t, root)
-			for _, err := range []error{s.Leave(t.Context(), d.name, u), s.Sweep(t.Context(), func(types.UID) bool { return false })} {
+			for _, err := range []error{s.Leave(t.Context(), d.name, u, nil), s.Sweep(t.Context(), func(types.UID) bool { return false })} {
 				if err == nil || !strings.Contains(err.Error(), found[0]) {
 					t.Errorf("got %v", err)
 				}
@@ -182,7 +185,7 @@ func TestBadRecords(t *testing.T) {
 			}
 			// Who mounts the device again makes its record anew, unless it is of a newer version.
 			err = s.Enter(t.Context(), d, volume.Request{}, u)
-			if err = errors.Join(err, s.Leave(t.Context(), d.name, u)); (err != nil) != (name == "of a newer version") {
+			if err = errors.Join(err, s.Leave(t.Context(), d.name, u, nil)); (err != nil) != (name == "of a newer version") {
 				t.Error(err)
 			}
 		})
@@ -234,7 +237,7 @@ func TestDevicesOfAnUnknownPluginStay(t *testing.T) {
 	}
 	before := files(t, root)
 	s := volumestate.NewStages(root, nil, operations.Config{})
-	if err := s.Leave(t.Context(), "", volumestate.User{UID: u.UID}); err != nil {
+	if err := s.Leave(t.Context(), "", volumestate.User{UID: u.UID}, nil); err != nil {
 		t.Error(err)
 	}
 	if err := s.Sweep(t.Context(), func(types.UID) bool { return false }); err == nil || !strings.Contains(err.Error(), "no plugin test.example/disk") {
@@ -282,7 +285,7 @@ func TestDevicesOfAKubelet(t *testing.T) {
 		if len(unstaged) > 0 {
 			t.Errorf("unstaged before its last pod ended")
 		}
-		if err := s.Leave(t.Context(), d.name, u); err != nil {
+		if err := s.Leave(t.Context(), d.name, u, nil); err != nil {
 			t.Fatal(i, err)
 		}
 	}
@@ -363,7 +366,7 @@ func TestWhoEntersAgainIsItsUser(t *testing.T) {
 		}
 		ask(enter(y)) // which hangs
 		ask(enter(x))
-		ask(func() error { return s.Leave(t.Context(), d.name, x) })
+		ask(func() error { return s.Leave(t.Context(), d.name, x, nil) })
 		ask(enter(x))
 		d.pass <- nil
 		for range 4 {
