@@ -19,14 +19,21 @@ type Spec struct {
 	// Claim and Persistent are set together, for persistentVolumeClaim and ephemeral volumes.
 	Claim      *v1.PersistentVolumeClaim
 	Persistent *v1.PersistentVolume
+	// Migrated says that Persistent was made by Migrate: it isn't an object of the API. Without a Claim it replaces
+	// Volume.
+	Migrated bool
 }
 
-// Name is the name of the volume's directory: the PersistentVolume's name, or else the name of the pod's volume.
+// Name is the name of the volume's directory: the PersistentVolume's name, or else the name of the pod's volume. In
+// names that Migrate has made, "/" is "~", as it is for the kubelet.
 func (s Spec) Name() string {
-	if s.Persistent != nil {
-		return s.Persistent.Name
+	switch {
+	case s.Persistent == nil:
+		return s.Volume.Name
+	case s.Migrated:
+		return strings.ReplaceAll(s.Persistent.Name, "/", "~")
 	}
-	return s.Volume.Name
+	return s.Persistent.Name
 }
 
 // Kind is the type of the volume, as the name of its field in manifests, such as "emptyDir". For a bound claim it is

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -111,9 +112,10 @@ func (v *Volumes) Reconstructed(failed bool) {
 	}
 }
 
-// CSICall records a call to a CSI driver with the whole gRPC name of its method, and its status code.
-func (v *Volumes) CSICall(driver, method, code string, took time.Duration) {
-	v.calls.WithLabelValues(driver, method, code, "false").Observe(took.Seconds())
+// CSICall records a call to a CSI driver with the whole gRPC name of its method, and its status code. migrated says
+// that it was for a volume of a kind that the driver has replaced, such as awsElasticBlockStore.
+func (v *Volumes) CSICall(driver, method, code string, migrated bool, took time.Duration) {
+	v.calls.WithLabelValues(driver, method, code, strconv.FormatBool(migrated)).Observe(took.Seconds())
 }
 
 // ImageRequested records an attempt to provide the image of a volume.

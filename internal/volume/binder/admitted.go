@@ -49,7 +49,12 @@ func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects,
 	if r := pv.Spec.ClaimRef; r == nil || r.UID != claim.UID {
 		return claim, nil, awaits("that is bound to another claim")
 	}
-	if why := b.elsewhere(pv); why != "" {
+	// A PersistentVolume of a replaced kind may name labels that nodes no longer have. They have those of its driver.
+	s, err := volume.Spec{Volume: v, Claim: claim, Persistent: pv}.Migrate(p.Namespace)
+	if err != nil {
+		return claim, nil, awaits("%w", err)
+	}
+	if why := b.elsewhere(s.Persistent); why != "" {
 		return claim, nil, awaits("%s", why)
 	}
 	return claim, pv, nil

@@ -48,15 +48,20 @@ func TestAdmitted(t *testing.T) {
 		// awaits is the object that the pod waits for, why what it is told.
 		awaits, why string
 	}{
-		"bound":               {func(*cluster, *v1.Pod) {}, "", ""},
-		"no claim":            {func(c *cluster, _ *v1.Pod) { c.claim = nil }, "PersistentVolumeClaim default/data", "not found"},
-		"unbound":             {func(c *cluster, _ *v1.Pod) { c.claim.Status.Phase, c.claim.Spec.VolumeName = v1.ClaimPending, "" }, "PersistentVolumeClaim default/data", "isn't bound"},
-		"lost":                {func(c *cluster, _ *v1.Pod) { c.claim.Status.Phase = v1.ClaimLost }, "PersistentVolumeClaim default/data", "Lost"},
-		"half bound":          {func(c *cluster, _ *v1.Pod) { c.pv.Spec.ClaimRef = nil }, "PersistentVolume pv1", "another claim"},
-		"of an earlier claim": {func(c *cluster, _ *v1.Pod) { c.pv.Spec.ClaimRef.UID = stranger }, "PersistentVolume pv1", "another claim"},
-		"volume isn't known":  {func(c *cluster, _ *v1.Pod) { c.pv = nil }, "PersistentVolume pv1", "being asked"},
-		"volume is elsewhere": {func(c *cluster, _ *v1.Pod) { c.pv.Spec.NodeAffinity = on("node2") }, "PersistentVolume pv1", "can't be used on this node"},
-		"volume is here":      {func(c *cluster, _ *v1.Pod) { c.pv.Spec.NodeAffinity = on("node1") }, "", ""},
+		"bound":                                {func(*cluster, *v1.Pod) {}, "", ""},
+		"no claim":                             {func(c *cluster, _ *v1.Pod) { c.claim = nil }, "PersistentVolumeClaim default/data", "not found"},
+		"unbound":                              {func(c *cluster, _ *v1.Pod) { c.claim.Status.Phase, c.claim.Spec.VolumeName = v1.ClaimPending, "" }, "PersistentVolumeClaim default/data", "isn't bound"},
+		"lost":                                 {func(c *cluster, _ *v1.Pod) { c.claim.Status.Phase = v1.ClaimLost }, "PersistentVolumeClaim default/data", "Lost"},
+		"half bound":                           {func(c *cluster, _ *v1.Pod) { c.pv.Spec.ClaimRef = nil }, "PersistentVolume pv1", "another claim"},
+		"of an earlier claim":                  {func(c *cluster, _ *v1.Pod) { c.pv.Spec.ClaimRef.UID = stranger }, "PersistentVolume pv1", "another claim"},
+		"volume isn't known":                   {func(c *cluster, _ *v1.Pod) { c.pv = nil }, "PersistentVolume pv1", "being asked"},
+		"volume is elsewhere":                  {func(c *cluster, _ *v1.Pod) { c.pv.Spec.NodeAffinity = on("node2") }, "PersistentVolume pv1", "can't be used on this node"},
+		"volume is here":                       {func(c *cluster, _ *v1.Pod) { c.pv.Spec.NodeAffinity = on("node1") }, "", ""},
+		"migrated, here by the driver's label": {func(c *cluster, _ *v1.Pod) { c.pv.Spec = disk(c.pv.Spec, "zone-a") }, "", ""},
+		"migrated, elsewhere by it":            {func(c *cluster, _ *v1.Pod) { c.pv.Spec = disk(c.pv.Spec, "zone-b") }, "PersistentVolume pv1", "the node has topology.ebs.csi.aws.com/zone=zone-a"},
+		"not to be migrated": {func(c *cluster, _ *v1.Pod) {
+			c.pv.Spec.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://x/y"}
+		}, "PersistentVolume pv1", "can't be translated"},
 		"ephemeral": {func(c *cluster, p *v1.Pod) {
 			c.claim.Name, c.claim.OwnerReferences = "web-data", []metav1.OwnerReference{{UID: p.UID, Controller: ptr.To(true)}}
 		}, "", ""},
@@ -94,4 +99,15 @@ func TestAdmitted(t *testing.T) {
 func on(name string) *v1.VolumeNodeAffinity {
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
 		{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{name}}}}}}}
+}
+
+// ebsZone is the label of nodes with the driver that has replaced awsElasticBlockStore.
+const ebsZone = "topology.ebs.csi.aws.com/zone"
+
+// disk is a volume of the kind awsElasticBlockStore in a zone, with a label that nodes don't have any more.
+func disk(s v1.PersistentVolumeSpec, zone string) v1.PersistentVolumeSpec {
+	s.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}
+	s.NodeAffinity = on(zone)
+	s.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = v1.LabelFailureDomainBetaZone
+	return s
 }

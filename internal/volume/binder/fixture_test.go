@@ -82,7 +82,9 @@ func start(t *testing.T) *node {
 func (n *node) new() *binder.Binder {
 	return binder.New(binder.Config{
 		Dir: n.dir, Objects: n.listing(), Recorder: n,
-		NodeLabels: func() map[string]string { return map[string]string{v1.LabelHostname: "node1", "disk": "ssd"} },
+		NodeLabels: func() map[string]string {
+			return map[string]string{v1.LabelHostname: "node1", "disk": "ssd", ebsZone: "zone-a"}
+		},
 	}, logr.Discard())
 }
 

@@ -64,20 +64,29 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " "), "?")
 }
 
-// ask calls a method of a driver with this request, and records the metrics of the call. method is the gRPC name. The
-// error is a *callError without the hidden texts, which a driver may repeat.
-func ask[Q, A any](ctx context.Context, d *Drivers, driver, method string, hidden []string,
-	call func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
+// rpc describes a call to a driver.
+type rpc struct {
+	// driver is the driver's name, method the gRPC name of the method.
+	driver, method string
+	// migrated says that the call is for a volume of a kind that the driver has replaced.
+	migrated bool
+	// hidden are texts that must not be in messages. A driver may repeat them.
+	hidden []string
+}
+
+// ask makes a call, and records its metrics. The error is a *callError.
+func ask[Q, A any](ctx context.Context, d *Drivers, r rpc, call func(context.Context, Q, ...grpc.CallOption) (A, error),
+	request Q) (A, error) {
 	began := time.Now()
 	answer, err := call(ctx, request)
 	code := status.Code(err)
 	if code > codes.Unauthenticated { // the driver's own, and they would be labels of metrics
 		code = codes.Unknown
 	}
-	d.conf.Meter.CSICall(driver, method, code.String(), time.Since(began))
+	d.conf.Meter.CSICall(r.driver, r.method, code.String(), r.migrated, time.Since(began))
 	if err != nil {
-		err = &callError{driver: driver, method: path.Base(method), code: code, final: isFinal(err),
-			text: bounded(hide(status.Convert(err).Message(), hidden))}
+		err = &callError{driver: r.driver, method: path.Base(r.method), code: code, final: isFinal(err),
+			text: bounded(hide(status.Convert(err).Message(), r.hidden))}
 	}
 	return answer, err
 }

@@ -60,8 +60,9 @@ type Config struct {
 
 // Meter records metrics of calls.
 type Meter interface {
-	// CSICall records a call with the whole gRPC name of its method, and its status code.
-	CSICall(driver, method, code string, took time.Duration)
+	// CSICall records a call with the whole gRPC name of its method, and its status code. migrated says that it was for
+	// a volume of a kind that the driver has replaced.
+	CSICall(driver, method, code string, migrated bool, took time.Duration)
 }
 
 // Drivers are the registered drivers. It implements pluginwatch.Handler. It is safe for concurrent use.
@@ -261,7 +262,7 @@ const (
 func (d *Drivers) describe(ctx context.Context, r *registration) error {
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()
-	info, err := ask(ctx, d, r.Name, spec.Identity_GetPluginInfo_FullMethodName, nil,
+	info, err := ask(ctx, d, rpc{driver: r.Name, method: spec.Identity_GetPluginInfo_FullMethodName},
 		spec.NewIdentityClient(r.conn).GetPluginInfo, &spec.GetPluginInfoRequest{})
 	if err != nil {
 		return err
@@ -270,8 +271,8 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 		return fmt.Errorf("the program at %s is the driver %q", r.Endpoint, bounded(info.GetName()))
 	}
 	node := spec.NewNodeClient(r.conn)
-	able, err := ask(ctx, d, r.Name, spec.Node_NodeGetCapabilities_FullMethodName, nil, node.NodeGetCapabilities,
-		&spec.NodeGetCapabilitiesRequest{})
+	able, err := ask(ctx, d, rpc{driver: r.Name, method: spec.Node_NodeGetCapabilities_FullMethodName},
+		node.NodeGetCapabilities, &spec.NodeGetCapabilitiesRequest{})
 	if err != nil {
 		return err
 	}
@@ -285,7 +286,7 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 			r.multiWriter = true
 		}
 	}
-	here, err := ask(ctx, d, r.Name, spec.Node_NodeGetInfo_FullMethodName, nil, node.NodeGetInfo,
+	here, err := ask(ctx, d, rpc{driver: r.Name, method: spec.Node_NodeGetInfo_FullMethodName}, node.NodeGetInfo,
 		&spec.NodeGetInfoRequest{})
 	if err != nil {
 		return err

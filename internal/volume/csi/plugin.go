@@ -137,7 +137,7 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 			q.VolumeContext, q.Secrets = g.context, g.secrets
 			return want, func(ctx context.Context) error {
 				publish := spec.NewNodeClient(by.conn).NodePublishVolume
-				_, err := ask(ctx, p.drivers, driver, method, g.hidden, publish, q)
+				_, err := ask(ctx, p.drivers, rpc{driver, method, g.migrated, g.hidden}, publish, q)
 				return err
 			}, nil
 		}})
@@ -164,7 +164,9 @@ func (p Plugin) Unmount(ctx context.Context, at volume.Place, say volume.Say) er
 	const method = spec.Node_NodeUnpublishVolume_FullMethodName
 	return p.release(ctx, at.Dir, targetName, method, say, func(ctx context.Context, by *registration, had record,
 		path string) error {
-		_, err := ask(ctx, p.drivers, had[keyDriver], method, nil, spec.NewNodeClient(by.conn).NodeUnpublishVolume,
+		// The record doesn't say whether the volume was migrated: like the kubelet's, these calls don't count as such.
+		_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
+			spec.NewNodeClient(by.conn).NodeUnpublishVolume,
 			&spec.NodeUnpublishVolumeRequest{VolumeId: had[keyHandle], TargetPath: path})
 		return err
 	})

@@ -38,9 +38,12 @@ type calls struct {
 	of map[string]int
 }
 
-func (c *calls) CSICall(driver, method, code string, _ time.Duration) {
+func (c *calls) CSICall(driver, method, code string, migrated bool, _ time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if migrated {
+		code += " migrated"
+	}
 	c.of[driver+" "+method+" "+code]++
 }
 
@@ -628,6 +631,35 @@ func TestPersistentVolume(t *testing.T) {
 	r.unmount(second.Place)
 	r.unstage(g.Dir)
 	r.wantCalls("Stage OK", "Publish OK", "Publish OK", "Unpublish OK", "Unpublish OK", "Unstage OK")
+	r.driver.CheckLaw(t)
+}
+
+// A disk of a kind that the driver has replaced is staged and published like a PersistentVolume. Its name, which has
+// slashes, is in the record as the kubelet has it.
+func TestMigratedVolume(t *testing.T) {
+	r := newRig(t, nil, "STAGE_UNSTAGE_VOLUME")
+	q := claimed(r.root, "u-1", seeing())
+	q.Spec.Claim, q.Spec.Migrated = nil, true
+	q.Spec.Persistent.Name = "[store] dir/disk"
+	q.Dir = filepath.Join(r.root, "pods/u-1/volumes/kubernetes.io~csi", q.Spec.Name())
+	g, err := r.stage(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mount(q)
+	if had, err := readRecord(q.Dir); err != nil || had[keyVolume] != "[store] dir/disk" || had[keyLifecycle] != "Persistent" {
+		t.Errorf("the record is %v, %v", had, err)
+	}
+	r.unmount(q.Place)
+	r.unstage(g.Dir)
+	r.wantCalls("Stage OK", "Publish OK", "Unpublish OK", "Unstage OK")
+	// As the kubelet counts them: records don't say that a volume was migrated.
+	for method, want := range map[string]string{"NodeStageVolume": "OK migrated", "NodePublishVolume": "OK migrated",
+		"NodeUnpublishVolume": "OK", "NodeUnstageVolume": "OK"} {
+		if key := driverName + " /csi.v1.Node/" + method + " " + want; r.meter.of[key] != 1 {
+			t.Errorf("%s isn't among the calls in the metrics: %v", key, r.meter.of)
+		}
+	}
 	r.driver.CheckLaw(t)
 }
 

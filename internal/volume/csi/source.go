@@ -17,7 +17,7 @@ import (
 // source describes a volume of a CSI driver, inline or of a PersistentVolume.
 type source struct {
 	driver, handle string
-	// name is the name of the volume's directory.
+	// name is the volume's name in the record.
 	name       string
 	lifecycle  storagev1.VolumeLifecycleMode
 	fsType     string
@@ -28,6 +28,8 @@ type source struct {
 	// access are the access modes of the PersistentVolume, options its mount options.
 	access  []v1.PersistentVolumeAccessMode
 	options []string
+	// migrated says that the volume is of a kind that the driver has replaced.
+	migrated bool
 }
 
 // sourceOf returns the description of a pod's volume.
@@ -62,7 +64,7 @@ func persistent(s volume.Spec) (source, error) {
 	return source{driver: c.Driver, handle: c.VolumeHandle, name: pv.Name,
 		lifecycle: storagev1.VolumeLifecyclePersistent, fsType: c.FSType, readOnly: c.ReadOnly || s.ReadOnly(),
 		attributes: c.VolumeAttributes, publish: c.NodePublishSecretRef, stage: c.NodeStageSecretRef,
-		access: pv.Spec.AccessModes, options: pv.Spec.MountOptions}, nil
+		access: pv.Spec.AccessModes, options: pv.Spec.MountOptions, migrated: s.Migrated}, nil
 }
 
 // record returns the record of the volume for this node.

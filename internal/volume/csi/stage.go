@@ -106,7 +106,8 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 					if err := os.Mkdir(q.StagingTargetPath, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 						return err
 					}
-					_, err := ask(ctx, p.drivers, s.driver, method, slices.Collect(maps.Values(secrets)),
+					hidden := slices.Collect(maps.Values(secrets))
+					_, err := ask(ctx, p.drivers, rpc{s.driver, method, s.migrated, hidden},
 						spec.NewNodeClient(by.conn).NodeStageVolume, q)
 					return err
 				}, err
@@ -121,7 +122,8 @@ func (p Plugin) Unstage(ctx context.Context, g volume.Staging) error {
 		if !by.stages {
 			return nil // a newer version of the driver doesn't stage volumes any more
 		}
-		_, err := ask(ctx, p.drivers, had[keyDriver], method, nil, spec.NewNodeClient(by.conn).NodeUnstageVolume,
+		_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
+			spec.NewNodeClient(by.conn).NodeUnstageVolume,
 			&spec.NodeUnstageVolumeRequest{VolumeId: had[keyHandle], StagingTargetPath: path})
 		return err
 	})

@@ -57,7 +57,6 @@ var instead = map[string]string{
 	"glusterfs":            gone + share,
 	"cephfs":               gone + share,
 	"quobyte":              gone + share,
-	"azureFile":            redirected("file.csi.azure.com"),
 	"iscsi":                disk,
 	"fc":                   disk,
 	"rbd":                  gone + disk,
@@ -65,12 +64,6 @@ var instead = map[string]string{
 	"photonPersistentDisk": gone + disk,
 	"scaleIO":              gone + disk,
 	"storageos":            gone + disk,
-	"awsElasticBlockStore": redirected("ebs.csi.aws.com"),
-	"azureDisk":            redirected("disk.csi.azure.com"),
-	"cinder":               redirected("cinder.csi.openstack.org"),
-	"gcePersistentDisk":    redirected("pd.csi.storage.gke.io"),
-	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
-	"portworxVolume":       redirected("pxd.portworx.com"),
 	"flexVolume": "it is deprecated, too; mount the volume on the host yourself, and use hostPath for " +
 		"the directory",
 	"gitRepo": "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that " +
@@ -80,9 +73,4 @@ var instead = map[string]string{
 	"persistentVolumeClaim": "the claim isn't bound to a PersistentVolume; add one that it fits, of the kind local " +
 		"or hostPath",
 	"ephemeral": "its claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",
-}
-
-func redirected(driver string) string {
-	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and this build doesn't: use a volume of " +
-		"the kind csi with that driver"
 }

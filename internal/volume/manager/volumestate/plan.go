@@ -3,6 +3,7 @@ package volumestate
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -69,7 +70,8 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 		add(volume.Spec{Volume: v, Claim: claim, Persistent: pv}, groups)
 	}
 	for _, w := range wants {
-		w.Writable = w.Spec.ReadOnly() && slices.ContainsFunc(wants, func(other *Wanted) bool {
+		claim := w.Spec.Volume.PersistentVolumeClaim != nil
+		w.Writable = claim && w.Spec.ReadOnly() && slices.ContainsFunc(wants, func(other *Wanted) bool {
 			// A hostPath volume of the pod may have the same place as a PersistentVolume of the type hostPath, if it
 			// has the same name.
 			return other.Place == w.Place && other.Spec.Persistent != nil && !other.Spec.ReadOnly()
@@ -146,6 +148,10 @@ func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error)
 	if err := safeopen.Check("volume name", spec.Volume.Name); err != nil {
 		return nil, forGood(err)
 	}
+	spec, err := migrate(p, spec)
+	if err != nil {
+		return nil, err
+	}
 	if spec.Block() {
 		return nil, fmt.Errorf("PersistentVolume %s is a block device (volumeMode Block), which is %w: use one with "+
 			"volumeMode Filesystem", spec.Persistent.Name, volume.ErrUnsupported)
@@ -166,6 +172,32 @@ func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error)
 		return &Wanted{Pod: p, Spec: spec, Plugin: plugin, Place: place}, nil
 	}
 	return nil, fmt.Errorf("volumes of the kind %s are %w", spec.Kind(), volume.ErrUnsupported)
+}
+
+// migrate returns the spec of the CSI volume that replaces the volume, if one does.
+func migrate(p *v1.Pod, spec volume.Spec) (volume.Spec, error) {
+	next, err := spec.Migrate(p.Namespace)
+	switch {
+	case err != nil && spec.Persistent != nil:
+		return spec, volume.Awaits(pod.Object{Kind: "PersistentVolume", Name: spec.Persistent.Name}, "%w", err)
+	case err != nil:
+		return spec, forGood(err)
+	case next.Claim != nil || !next.Migrated:
+		return next, nil
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Name == spec.Volume.Name {
+			break
+		}
+		other, err := volume.Spec{Volume: v}.Migrate(p.Namespace)
+		if err == nil && other.Migrated && other.Name() == next.Name() &&
+			!reflect.DeepEqual(other.Persistent, next.Persistent) {
+			return spec, forGood(fmt.Errorf("volume %q of the pod is the same disk with other parameters, and a disk "+
+				"is mounted once per pod: mount that volume instead", v.Name))
+		}
+	}
+	return next, nil
 }
 
 func forGood(err error) error {
