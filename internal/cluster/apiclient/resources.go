@@ -35,6 +35,7 @@ const (
 	CertificateSigningRequests
 	CSINodes
 	CSIDrivers
+	VolumeAttachments
 	resources
 )
 
@@ -78,6 +79,9 @@ func (r Resource) described() described {
 		return described{storage.SchemeGroupVersion, "/apis/storage.k8s.io/v1", "csidrivers", func() runtime.Object {
 			return &storage.CSIDriver{}
 		}}
+	case VolumeAttachments:
+		return described{storage.SchemeGroupVersion, "/apis/storage.k8s.io/v1", "volumeattachments",
+			func() runtime.Object { return &storage.VolumeAttachment{} }}
 	case CertificateSigningRequests:
 		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1",
 			"certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequest{} }}

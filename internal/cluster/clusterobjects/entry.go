@@ -62,6 +62,8 @@ func resource(k object.Kind) apiclient.Resource {
 		return apiclient.PersistentVolumes
 	case object.CSIDriver:
 		return apiclient.CSIDrivers
+	case object.VolumeAttachment:
+		return apiclient.VolumeAttachments
 	default:
 		return apiclient.RuntimeClasses
 	}
@@ -69,7 +71,8 @@ func resource(k object.Kind) apiclient.Resource {
 
 // onlyGot reports whether a node may get objects of this kind but not watch them.
 func onlyGot(k object.Kind) bool {
-	return k == object.ServiceAccount || k == object.PersistentVolumeClaim || k == object.PersistentVolume
+	return k == object.ServiceAccount || k == object.PersistentVolumeClaim || k == object.PersistentVolume ||
+		k == object.VolumeAttachment
 }
 
 // watched reports whether objects of this kind are watched.

@@ -63,6 +63,11 @@ func (v view) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, e
 	return find[*storagev1.CSIDriver](v, object.Key{Kind: object.CSIDriver, Name: name})
 }
 
+// VolumeAttachment returns a VolumeAttachment.
+func (v view) VolumeAttachment(_ context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return find[*storagev1.VolumeAttachment](v, object.Key{Kind: object.VolumeAttachment, Name: name})
+}
+
 // PersistentVolumes fails: a node doesn't bind claims.
 func (v view) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, error) {
 	return nil, errors.New("a node of a cluster may not list PersistentVolumes")

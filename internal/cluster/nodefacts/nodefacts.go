@@ -5,6 +5,7 @@ package nodefacts
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -55,6 +56,23 @@ type Facts struct {
 	// CSINodeMissing is why the node's CSINode object can't be relied on yet; empty once the agent has written it or
 	// found it up to date, and without an API server.
 	CSINodeMissing string
+	// InUse are the sorted names of attachable volumes that this node wants or uses. It is nil until the volume manager
+	// has determined it after a start: then the list in the node's object stays as found. An empty list isn't nil.
+	InUse []v1.UniqueVolumeName
+	// ReportedInUse are the names that the node's object lists as in use, and VolumesAttached the volumes that the same
+	// state of the object lists as attached. Both are nil while no such state is known, and without an API server. A
+	// name stays in ReportedInUse only as long as no call that may remove it from the object was sent. Attached combines
+	// both lists.
+	ReportedInUse   []v1.UniqueVolumeName
+	VolumesAttached []v1.AttachedVolume
+}
+
+// Attached reports whether a volume is attached to this node and stays so while it is in InUse: one state of the node's
+// object lists it as in use and as attached. A controller that detaches a volume removes it from the second list before
+// it checks the first one. Only volumesAttached doesn't prove it: the controller may be detaching the volume already.
+func (f *Facts) Attached(name v1.UniqueVolumeName) bool {
+	return slices.Contains(f.ReportedInUse, name) &&
+		slices.ContainsFunc(f.VolumesAttached, func(v v1.AttachedVolume) bool { return v.Name == name })
 }
 
 // CSIDriver is a CSI driver that has registered, as the API server's objects describe it. Its writer has checked that
@@ -100,6 +118,9 @@ const (
 	CSILabels
 	CSINode
 	CSINodeMissing
+	InUse
+	ReportedInUse
+	VolumesAttached
 	// All is every fact.
 	All = 1<<iota - 1
 )
@@ -115,6 +136,13 @@ type field struct {
 func fieldOf[T any](bit Field, name string, at func(*Facts) *T) field {
 	return field{bit, name, func(a, b *Facts) bool { return equality.Semantic.DeepEqual(*at(a), *at(b)) },
 		func(to, from *Facts) { *at(to) = *at(from) }}
+}
+
+// listOf is like fieldOf for a list; an empty list differs from nil.
+func listOf[T comparable](bit Field, name string, at func(*Facts) *[]T) field {
+	f := fieldOf(bit, name, at)
+	f.same = func(a, b *Facts) bool { return (*at(a) == nil) == (*at(b) == nil) && slices.Equal(*at(a), *at(b)) }
+	return f
 }
 
 func fields() []field {
@@ -142,6 +170,11 @@ func fields() []field {
 			return (a.CSINode == nil) == (b.CSINode == nil) && maps.Equal(a.CSINode, b.CSINode)
 		}, func(to, from *Facts) { to.CSINode = from.CSINode }},
 		fieldOf(CSINodeMissing, "CSINode object", func(f *Facts) *string { return &f.CSINodeMissing }),
+		listOf(InUse, "volumes in use", func(f *Facts) *[]v1.UniqueVolumeName { return &f.InUse }),
+		listOf(ReportedInUse, "reported volumes in use", func(f *Facts) *[]v1.UniqueVolumeName {
+			return &f.ReportedInUse
+		}),
+		listOf(VolumesAttached, "attached volumes", func(f *Facts) *[]v1.AttachedVolume { return &f.VolumesAttached }),
 	}
 }
 

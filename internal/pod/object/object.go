@@ -1,5 +1,5 @@
 // Package object holds the objects that pods refer to by name: ConfigMaps, Secrets, Services, ServiceAccounts,
-// RuntimeClasses, PersistentVolumeClaims, PersistentVolumes and CSIDrivers.
+// RuntimeClasses, PersistentVolumeClaims, PersistentVolumes, CSIDrivers and VolumeAttachments.
 //
 // A Finder returns the View of each pod. Code that acts for a pod gets the pod's View, and has no other access to
 // objects. Local is the Finder for objects from manifests; a Set has all of these objects at one time and is
@@ -10,6 +10,7 @@
 package object
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,7 +38,10 @@ const (
 	CSIDriver             Kind = "CSIDriver"
 )
 
-// Kinds returns all kinds, in the order in which messages list them.
+// VolumeAttachment is a kind that only an API server has: the attachment of a volume to a node.
+const VolumeAttachment Kind = "VolumeAttachment"
+
+// Kinds returns all kinds that manifests may hold, in the order in which messages list them.
 func Kinds() []Kind {
 	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass,
 		CSIDriver}
@@ -48,7 +52,7 @@ func (k Kind) APIVersion() string {
 	switch k {
 	case RuntimeClass:
 		return nodev1.SchemeGroupVersion.String()
-	case CSIDriver:
+	case CSIDriver, VolumeAttachment:
 		return storagev1.SchemeGroupVersion.String()
 	default:
 		return v1.SchemeGroupVersion.String()
@@ -61,9 +65,11 @@ func (k Kind) GroupVersionKind() schema.GroupVersionKind {
 }
 
 // Namespaced reports whether objects of this kind are in a namespace.
-func (k Kind) Namespaced() bool { return k != RuntimeClass && k != PersistentVolume && k != CSIDriver }
+func (k Kind) Namespaced() bool {
+	return k != RuntimeClass && k != PersistentVolume && k != CSIDriver && k != VolumeAttachment
+}
 
-// New returns an empty object of this kind; nil if the kind isn't one of Kinds.
+// New returns an empty object of this kind; nil if the kind is unknown.
 func (k Kind) New() Object {
 	switch k {
 	case ConfigMap:
@@ -82,18 +88,20 @@ func (k Kind) New() Object {
 		return &nodev1.RuntimeClass{}
 	case CSIDriver:
 		return &storagev1.CSIDriver{}
+	case VolumeAttachment:
+		return &storagev1.VolumeAttachment{}
 	default:
 		return nil
 	}
 }
 
 // Known reports whether the kind is one of Kinds.
-func (k Kind) Known() bool { return k.New() != nil }
+func (k Kind) Known() bool { return slices.Contains(Kinds(), k) }
 
 // resource returns the kind's name in messages of an API server, such as "configmap".
 func (k Kind) resource() string { return strings.ToLower(string(k)) }
 
-// KindOf returns the kind of an object; "" if it isn't one of Kinds.
+// KindOf returns the kind of an object; "" if it is unknown.
 func KindOf(o Object) Kind {
 	switch o.(type) {
 	case *v1.ConfigMap:
@@ -112,6 +120,8 @@ func KindOf(o Object) Kind {
 		return RuntimeClass
 	case *storagev1.CSIDriver:
 		return CSIDriver
+	case *storagev1.VolumeAttachment:
+		return VolumeAttachment
 	default:
 		return ""
 	}

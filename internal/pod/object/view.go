@@ -34,6 +34,8 @@ type View interface {
 	// CSIDriver returns the CSIDriver of the CSI driver with this name. A driver may have none: a caller uses the
 	// defaults of one that is missing, but waits for one that is Unknown.
 	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+	// VolumeAttachment returns the VolumeAttachment with this name. No manifest defines one.
+	VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 	// Admitted reports whether an API server has admitted the pod: the server has added missing fields, such as a
 	// service account's pull secrets, and the cluster's controllers bind the pod's claims.
 	Admitted() bool
@@ -124,6 +126,11 @@ func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, erro
 // CSIDriver returns a CSIDriver.
 func (l *Local) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
 	return lookUp[*storagev1.CSIDriver](l.current(), Key{Kind: CSIDriver, Name: name})
+}
+
+// VolumeAttachment returns an error: no controller attaches volumes for pods from manifests.
+func (l *Local) VolumeAttachment(_ context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return nil, &notFound{key: Key{Kind: VolumeAttachment, Name: name}}
 }
 
 // Admitted returns false: the pods come from manifests.

@@ -169,6 +169,10 @@ func (r *remote) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver
 	return find[*storagev1.CSIDriver](r, object.Key{Kind: object.CSIDriver, Name: name})
 }
 
+func (r *remote) VolumeAttachment(_ context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return find[*storagev1.VolumeAttachment](r, object.Key{Kind: object.VolumeAttachment, Name: name})
+}
+
 func (r *remote) Admitted() bool { return true }
 
 func (r *remote) Await(context.Context, types.UID, time.Time) bool { return false }
