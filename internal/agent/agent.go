@@ -264,8 +264,8 @@ func (p parts) modules() []modules.Module {
 		only(!p.o.StopAll, sources...),
 		[]modules.Module{
 			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.work.additions,
-				claims: p.vol.claims, wakes: p.wakes, journal: p.work.diaries, collector: p.img.collector,
-				log: log}.run},
+				claims: p.vol.claims, podsKnown: p.vol.volumes.PodsKnown, wakes: p.wakes, journal: p.work.diaries,
+				collector: p.img.collector, log: log}.run},
 			{Name: "reports on manifests", Run: p.serve.announcer.Run},
 		},
 		only(p.once != nil, modules.Module{Name: "run once", Run: modules.ThenEnd(p.once.Run)}),

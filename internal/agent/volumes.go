@@ -3,12 +3,14 @@ package agent
 import (
 	"cmp"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
@@ -57,6 +59,10 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 	if v.drivers, err = newDrivers(b, r); err != nil {
 		return nil, err
 	}
+	attached, err := newAttached(b, r)
+	if err != nil {
+		return nil, err
+	}
 	disks := usage.New(usage.Config{Took: func(quota bool, took time.Duration) {
 		b.meter.Volumes.Measured(measuredBy(quota), took)
 	}})
@@ -71,7 +77,7 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 			}
 			return nil
 		},
-		Recorder: b.recorder, Meter: b.meter.Volumes, ClusterDomain: k.ClusterDomain,
+		Recorder: b.recorder, Meter: b.meter.Volumes, ClusterDomain: k.ClusterDomain, Attached: attached,
 	}, log)
 	v.stats = usage.NewStatsReader(usage.StatsConfig{Volumes: v.volumes.Instances, Took: func(took time.Duration) {
 		b.meter.Volumes.Measured(metrics.SourceStatfs, took)
@@ -98,12 +104,37 @@ func newDrivers(b *foundation, r *runtimeParts) (*csi.Drivers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := csi.Config{BootID: bootID(), Facts: facts, Changed: b.wakes.objectsChanged, Meter: b.meter.Volumes,
+	c := csi.Config{Node: b.cfg.NodeName, NoController: !ptr.Deref(b.kubelet().EnableControllerAttachDetach, true),
+		BootID: bootID(), Facts: facts, Changed: b.wakes.objectsChanged, Meter: b.meter.Volumes,
 		Log: b.log.WithName("csi")}
 	if b.joins() {
 		c.Board = r.host.facts
 	}
 	return csi.NewDrivers(c), nil
+}
+
+// attachedVolumes implements manager.Attached by the node's facts.
+type attachedVolumes struct {
+	facts *nodefacts.Board
+	inUse *nodefacts.Writer
+}
+
+// newAttached returns the attached volumes of the node; nil without an API server.
+func newAttached(b *foundation, r *runtimeParts) (manager.Attached, error) {
+	if !b.joins() {
+		return nil, nil
+	}
+	w, err := r.host.facts.Writer("volumes", nodefacts.InUse)
+	return attachedVolumes{r.host.facts, w}, err
+}
+
+func (a attachedVolumes) SetInUse(names []v1.UniqueVolumeName) {
+	a.inUse.Set(func(f *nodefacts.Facts) { f.InUse = names })
+}
+
+func (a attachedVolumes) Detached(name v1.UniqueVolumeName) bool {
+	f := a.facts.Now()
+	return slices.Contains(f.ReportedInUse, name) && !f.Attached(name)
 }
 
 // volumePlugins returns the plugins in order of precedence; the last one accepts every remaining volume and refuses

@@ -202,6 +202,7 @@ type follower struct {
 	merger    *desired.Merger
 	additions *desired.Additions
 	claims    *binder.Binder
+	podsKnown func()
 	wakes     *wakes
 	journal   *journal.Journal
 	collector *gc.Collector
@@ -232,6 +233,7 @@ func (f follower) run(ctx context.Context) error {
 		}
 		if set.Synced && !swept {
 			swept = true
+			f.podsKnown()
 			// An earlier agent's journals are removed if their pods no longer exist.
 			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
 			f.collector.Wake() // before, the set of wanted images wasn't complete

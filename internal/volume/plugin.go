@@ -23,6 +23,8 @@ var ErrUnsupported = errors.New("not supported by this build")
 type AwaitsError struct {
 	Object pod.Object
 	Err    error
+	// Step is the step that waits, as messages of the kubelet name it, such as "WaitForAttach"; empty for SetUp.
+	Step string
 }
 
 func (e *AwaitsError) Error() string { return e.Err.Error() }
@@ -119,6 +121,23 @@ type Stager interface {
 	// Uses returns the key of the device that the volume at this place uses, by the volume's own note; empty if it uses
 	// none. The error is that of reading the note.
 	Uses(Place) (key string, err error)
+}
+
+// Attacher is a Stager whose volumes a controller of the cluster may have to attach to the node. The manager reports
+// such a volume as in use from the time when a pod wants it until nothing of it is left on the node; meanwhile the
+// controller doesn't detach it. Stage and Mount fail with an AwaitsError until it is attached.
+type Attacher interface {
+	Stager
+	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
+	Attaches(context.Context, object.View, Spec) (bool, error)
+	// Holds reads the note in the directory of a device or of a pod's volume. held says that an attached volume may
+	// still be in use there, in this boot of the machine, and key is its key. The key is empty if the note can't be read.
+	Holds(dir string) (key string, held bool)
+}
+
+// UniqueName is the name of a volume with this key in the lists of attached volumes of a Node.
+func UniqueName(p Plugin, key string) v1.UniqueVolumeName {
+	return v1.UniqueVolumeName(p.Name() + "/" + key)
 }
 
 // Staging is a device to stage or unstage.

@@ -1,7 +1,7 @@
 // Package csi provides volumes of CSI drivers
 // (https://github.com/container-storage-interface/spec/blob/v1.13.0/spec.md). Drivers are those that have
 // registered; the plugin stages and publishes their volumes: inline ones (API: CSIVolumeSource), and PersistentVolumes
-// that need no attaching (API: CSIPersistentVolumeSource).
+// (API: CSIPersistentVolumeSource), which a controller of the cluster may have to attach first.
 //
 // A driver is another program: it may hang, crash, be replaced, or be away for long. A call delays only the volumes of
 // its driver, and a driver that is away changes nothing about mounted volumes. The record of a volume (vol_data.json,
@@ -39,13 +39,17 @@ import (
 type Config struct {
 	// Facts writes nodefacts.CSIDrivers.
 	Facts *nodefacts.Writer
-	// Board has nodefacts.CSINode: a driver is registered once the API server has its entry. It is nil without an API
-	// server.
+	// Board has nodefacts.CSINode: a driver is registered once the API server has its entry. It also has the volumes
+	// that the node's object lists as in use and as attached. It is nil without an API server.
 	Board *nodefacts.Board
 	// Changed is called for pods that wait for a driver (pod.Failure.Awaits). It must not block.
 	Changed func(...pod.Object)
 	Meter   Meter
 	Log     logr.Logger
+	// Node is the node's name.
+	Node string
+	// NoController says that no controller may attach volumes to the node (enableControllerAttachDetach).
+	NoController bool
 	// BootID is the ID of this boot of the machine: a driver's staged volumes are gone in the next one.
 	BootID string
 	// Patience is the time limit of a call; 0 means 2 min.
@@ -76,6 +80,8 @@ type Drivers struct {
 	last uint64
 	// volumes maps the directories of volumes that drivers may hold to the drivers' names.
 	volumes map[string]string
+	// attachments are those of the volumes that were found attached and may be in use, by their keys.
+	attachments map[string]attachment
 }
 
 // driver is one driver's name with its registrations and facts.
@@ -122,13 +128,26 @@ const parallel = 16
 func NewDrivers(c Config) *Drivers {
 	c.Patience, c.Written = cmp.Or(c.Patience, 2*time.Minute), cmp.Or(c.Written, 30*time.Second)
 	c.Absent = cmp.Or(c.Absent, time.Minute)
-	return &Drivers{conf: c, look: wake.NewSlot(), names: map[string]*driver{}, volumes: map[string]string{}}
+	return &Drivers{conf: c, look: wake.NewSlot(), names: map[string]*driver{}, volumes: map[string]string{},
+		attachments: map[string]attachment{}}
 }
 
-// Run removes drivers from the node's objects that have been gone for long enough, until ctx ends. Then it closes the
-// connections: nothing may register or call any more. The error is nil.
+// Run removes drivers from the node's objects that have been gone for long enough, and wakes pods that wait for
+// attachments, until ctx ends. Then it closes the connections: nothing may register or call any more. The error is nil.
 func (d *Drivers) Run(ctx context.Context) error {
+	var lists <-chan struct{}
+	before := &nodefacts.Facts{}
+	if d.conf.Board != nil {
+		changed, stop := d.conf.Board.Watch(nodefacts.ReportedInUse | nodefacts.VolumesAttached)
+		defer stop()
+		lists = changed
+	}
 	for {
+		if d.conf.Board != nil {
+			now := d.conf.Board.Now()
+			d.wakeAttachments(before, now)
+			before = now
+		}
 		var due <-chan time.Time
 		if next := d.expire(); !next.IsZero() {
 			due = time.After(time.Until(next))
@@ -138,6 +157,7 @@ func (d *Drivers) Run(ctx context.Context) error {
 			d.close()
 			return nil
 		case <-due:
+		case <-lists:
 		case <-d.look:
 		}
 	}

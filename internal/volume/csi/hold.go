@@ -44,13 +44,17 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 				return err
 			}
 			f := find(h.dir, h.name, h.used)
-			if first = f.next(want, p.drivers.conf.BootID); first == undo || first == keep && !h.again {
+			switch first = f.next(want, p.drivers.conf.BootID); {
+			case first == blocked:
+				return fmt.Errorf("CSI driver %s: the volume was detached and attached again while pods use it: they "+
+					"have to end first", h.driver)
+			case first == undo || first == keep && !h.again:
 				p.drivers.note(h.dir, h.driver)
 				return nil
 			}
 			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain()
 			if !stays {
-				if err := want.create(h.dir); err != nil {
+				if err := want.create(h.dir, p.drivers.conf.BootID); err != nil {
 					return err
 				}
 			}

@@ -21,6 +21,9 @@ const (
 	// undo: the driver may hold the volume at the place with other arguments, or another volume. That is undone, and
 	// then the call is a begin.
 	undo
+	// blocked: the driver holds the volume for pods that use it, by an attachment that isn't there any more. Other pods
+	// can't use it before they have ended.
+	blocked
 )
 
 // found is the state of a place.
@@ -49,6 +52,10 @@ func (f found) next(want record, boot string) step {
 	case !had.same(want) && f.used && f.mounted:
 		return keep
 	case !had.same(want):
+		return undo
+	case had.attachedOtherwise(want) && f.used && (f.shared || f.mounted):
+		return blocked
+	case had.attachedOtherwise(want):
 		return undo
 	case f.done(boot) && (f.used || f.shared):
 		return keep // whatever the arguments

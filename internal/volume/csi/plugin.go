@@ -28,7 +28,7 @@ var (
 	_ volume.Live      = Plugin{}
 	_ volume.Checker   = Plugin{}
 	_ volume.Unmounter = Plugin{}
-	_ volume.Stager    = Plugin{}
+	_ volume.Attacher  = Plugin{}
 )
 
 // NewPlugin returns the plugin for volumes of these drivers. They are staged below the agent's root directory.
@@ -76,7 +76,7 @@ func (p Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, er
 			return mounted, nil
 		}
 	}
-	g, err := gather(ctx, r)
+	g, err := p.gather(ctx, r)
 	if err != nil {
 		return volume.Mounted{}, err
 	}
@@ -100,7 +100,7 @@ func (p Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, er
 	if err != nil || !ptr.Deref(d.Spec.RequiresRepublish, false) {
 		return false, nil
 	}
-	g, err := gather(ctx, r)
+	g, err := p.gather(ctx, r)
 	if err != nil {
 		return false, err
 	}
@@ -119,8 +119,9 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 		call: func(by *registration) (record, func(context.Context) error, error) {
 			mountsGroup = by.mountsGroup
 			q := &spec.NodePublishVolumeRequest{VolumeId: g.handle, TargetPath: target, Readonly: g.readOnly,
-				VolumeCapability: g.capability(r.Pod, by)}
+				VolumeCapability: g.capability(r.Pod, by), PublishContext: g.attachment.context}
 			want := g.record(r.Pod.Spec.NodeName)
+			g.attachment.note(want)
 			arguments, err := digest(q)
 			if err != nil {
 				return nil, nil, err
@@ -129,7 +130,7 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 			if by.stages && !g.inline() {
 				dir := p.device(&g.source)
 				// It may have become a driver that stages volumes.
-				if staged, err := readRecord(dir); err != nil || !staged.certain() {
+				if staged, err := readRecord(dir); err != nil || !staged.certain() || staged.attachedOtherwise(want) {
 					return nil, nil, fmt.Errorf("CSI driver %s: the volume isn't staged", driver)
 				}
 				q.StagingTargetPath = filepath.Join(dir, stageName)

@@ -32,11 +32,14 @@ const (
 	keyLifecycle = "volumeLifecycleMode"
 	keyAttached  = "attachmentID"
 	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
-	// says that a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which a call
-	// succeeded. The kubelet has none of them, and ignores them.
-	keyArguments = "deckhand.io/arguments"
-	keyUncertain = "deckhand.io/uncertain"
-	keyBoot      = "deckhand.io/boot"
+	// says that a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which the
+	// driver was last called to hold the volume. keyAttachment is the UID of the VolumeAttachment of an attached volume;
+	// keyContext says that it has a publish_context. The kubelet has none of them, and ignores them.
+	keyArguments  = "deckhand.io/arguments"
+	keyUncertain  = "deckhand.io/uncertain"
+	keyBoot       = "deckhand.io/boot"
+	keyAttachment = "deckhand.io/attachment"
+	keyContext    = "deckhand.io/publish-context"
 )
 
 // maxRecord is the maximum size of a record in bytes.
@@ -66,31 +69,42 @@ func (r record) same(other record) bool {
 	return r[keyDriver] == other[keyDriver] && r[keyHandle] == other[keyHandle]
 }
 
+// attachedOtherwise reports whether the records are of different attachments of the volume: it was detached in between,
+// and what the driver holds is useless.
+func (r record) attachedOtherwise(other record) bool {
+	return r[keyAttachment] != "" && other[keyAttachment] != "" && r[keyAttachment] != other[keyAttachment]
+}
+
 // certain reports whether the last call for the volume has succeeded.
 func (r record) certain() bool { return r[keyUncertain] == "" }
 
 // create writes the record before a call that makes the driver hold the volume, and makes its directory. It is durable:
 // after a crash of the machine the driver may still hold the volume, and without a record nobody would release it.
-func (r record) create(dir string) error {
+func (r record) create(dir, boot string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	return r.write(dir, keyUncertain, "true", true)
+	return r.write(dir, boot, false, true)
 }
 
 // succeed writes that a call has made the driver hold the volume, in this boot.
-func (r record) succeed(dir, boot string) error { return r.write(dir, keyBoot, boot, false) }
+func (r record) succeed(dir, boot string) error { return r.write(dir, boot, true, false) }
 
 // release writes that the driver is called to release the volume.
-func (r record) release(dir string) error { return r.write(dir, keyUncertain, "true", false) }
+func (r record) release(dir string) error { return r.write(dir, r[keyBoot], false, false) }
 
-// write writes the record with this key, and without those of the state of an earlier call. If it isn't durable, a
-// crash of the machine may undo it: nothing is mounted afterwards, so that the driver is called anyway.
-func (r record) write(dir, key, value string, durable bool) error {
+// write writes the record with the state of the last call. If it isn't durable, a crash of the machine may undo it:
+// nothing is mounted afterwards, so that the driver is called anyway.
+func (r record) write(dir, boot string, certain, durable bool) error {
 	r = maps.Clone(r)
 	delete(r, keyUncertain)
 	delete(r, keyBoot)
-	r[key] = value
+	if !certain {
+		r[keyUncertain] = "true"
+	}
+	if boot != "" {
+		r[keyBoot] = boot
+	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err

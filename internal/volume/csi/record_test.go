@@ -30,7 +30,7 @@ func TestRecord(t *testing.T) {
 	if _, err := readRecord(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
-	if err := s.record(p.Spec.NodeName).create(dir); err != nil {
+	if err := s.record(p.Spec.NodeName).create(dir, "this"); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
@@ -43,7 +43,7 @@ func TestRecord(t *testing.T) {
 	}
 	const handle = "csi-7a075fb358279980b660d575168af6c25ee140b5f3a73a8a16e21f8e4f1e9ad8"
 	for key, want := range map[string]string{"driverName": driverName, "volumeHandle": handle, "specVolID": "data",
-		"nodeName": "node1", "volumeLifecycleMode": "Ephemeral", keyUncertain: "true",
+		"nodeName": "node1", "volumeLifecycleMode": "Ephemeral", keyUncertain: "true", keyBoot: "this",
 		// sha256 of the handle, the driver and the node
 		"attachmentID": "csi-b97a4b216d30e21101e3c80c0446d448f2e1c11b8ce8798def92c461e4387f6b"} {
 		if got[key] != want {

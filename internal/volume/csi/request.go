@@ -48,11 +48,6 @@ func describedBy(ctx context.Context, from object.View, s *source) (*storagev1.C
 	case !slices.Contains(modes, s.lifecycle):
 		return nil, volume.Awaits(o, "volume mode %q not supported by driver %s: its CSIDriver object doesn't list it "+
 			"in volumeLifecycleModes", s.lifecycle, s.driver)
-	// Only controllers of a cluster attach volumes. There, a driver without an object has to be attached as well (API:
-	// CSIDriverSpec.attachRequired).
-	case !s.inline() && from.Admitted() && ptr.Deref(d.Spec.AttachRequired, true):
-		return nil, volume.Awaits(o, "volumes that have to be attached aren't supported by this build: CSIDriver %s "+
-			"has to have attachRequired: false", s.driver)
 	}
 	return d, nil
 }
@@ -80,19 +75,24 @@ func secretsOf(ctx context.Context, from object.View, ref *v1.SecretReference,
 type publishing struct {
 	source
 	object           *storagev1.CSIDriver
+	attachment       attachment
 	context, secrets map[string]string
 	// hidden are texts that must not be in messages.
 	hidden []string
 }
 
-// gather reads the pod information, tokens and secrets for the driver.
-func gather(ctx context.Context, r volume.Request) (publishing, error) {
+// gather reads the pod information, the attachment, tokens and secrets for the driver.
+func (p Plugin) gather(ctx context.Context, r volume.Request) (publishing, error) {
 	s, err := sourceOf(r.Pod, r.Spec)
 	if err != nil {
 		return publishing{}, err
 	}
 	g := publishing{source: s, context: map[string]string{}}
 	if g.object, err = describedBy(ctx, r.Objects, &s); err != nil {
+		return publishing{}, err
+	}
+	if g.attachment, err = p.attachment(ctx, r.Objects, g.object, &s,
+		user{r.Pod.Spec.NodeName, p.device(&s), r.InUse}); err != nil {
 		return publishing{}, err
 	}
 	maps.Copy(g.context, s.attributes)

@@ -141,7 +141,7 @@ func TestRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := asking(c.pod, "/root", seeing(c.driver, secret))
-			g, err := gather(t.Context(), r)
+			g, err := Plugin{}.gather(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +204,7 @@ func TestGatherAwaits(t *testing.T) {
 		"no tokens": {inline(), tokenless, "TokenRequest shop/web", "only an API server issues tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := gather(t.Context(), asking(c.pod, "/root", c.from))
+			_, err := Plugin{}.gather(t.Context(), asking(c.pod, "/root", c.from))
 			var awaits *volume.AwaitsError
 			if !errors.As(err, &awaits) || awaits.Object.String() != c.object || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("error %v, awaits %+v", err, awaits)

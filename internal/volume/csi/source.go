@@ -69,10 +69,12 @@ func persistent(s volume.Spec) (source, error) {
 
 // record returns the record of the volume for this node.
 func (s *source) record(node string) record {
-	sum := sha256.Sum256([]byte(s.handle + s.driver + node))
 	return record{keyDriver: s.driver, keyHandle: s.handle, keyVolume: s.name, keyNode: node,
-		keyLifecycle: string(s.lifecycle), keyAttached: "csi-" + hex.EncodeToString(sum[:])}
+		keyLifecycle: string(s.lifecycle), keyAttached: attachmentName(s.driver, s.handle, node)}
 }
+
+// key identifies the volume of a PersistentVolume.
+func (s *source) key() string { return s.driver + "^" + s.handle }
 
 // inline reports whether the volume is one of the pod's own.
 func (s *source) inline() bool { return s.lifecycle == storagev1.VolumeLifecycleEphemeral }

@@ -32,8 +32,8 @@ func (p Plugin) Device(v volume.Spec) (key, dir string) {
 	if v.Persistent == nil {
 		return "", ""
 	}
-	c := v.Persistent.Spec.CSI
-	return c.Driver + "^" + c.VolumeHandle, p.device(&source{driver: c.Driver, handle: c.VolumeHandle})
+	s := source{driver: v.Persistent.Spec.CSI.Driver, handle: v.Persistent.Spec.CSI.VolumeHandle}
+	return s.key(), p.device(&s)
 }
 
 // Known reads the record of a staged volume.
@@ -74,16 +74,30 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 	if err != nil {
 		return err
 	}
-	f := find(g.Dir, stageName, g.InUse || g.Used)
-	switch {
-	case f.next(record{keyDriver: s.driver, keyHandle: s.handle}, p.drivers.conf.BootID) == keep:
+	f, want := find(g.Dir, stageName, g.InUse || g.Used), record{keyDriver: s.driver, keyHandle: s.handle}
+	staged := func() bool {
+		if f.next(want, p.drivers.conf.BootID) != keep {
+			return false
+		}
 		p.drivers.note(g.Dir, s.driver)
+		return true
+	}
+	switch {
+	case g.InUse && staged(): // also if it was detached
 		return nil
 	case g.InUse && errors.Is(f.err, fs.ErrNotExist) && !p.drivers.has(s.driver):
 		return nil // the driver has staged nothing, and containers that use the volume don't need it
 	}
-	if _, err := describedBy(ctx, g.Objects, &s); err != nil {
+	d, err := describedBy(ctx, g.Objects, &s)
+	if err != nil {
 		return err
+	}
+	at, err := p.attachment(ctx, g.Objects, d, &s, user{g.Pod.Spec.NodeName, g.Dir, g.InUse})
+	if err != nil {
+		return err
+	}
+	if at.note(want); staged() {
+		return nil
 	}
 	secrets, err := secretsOf(ctx, g.Objects, s.stage, "nodeStageSecretRef")
 	if err != nil {
@@ -92,16 +106,17 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 	const method = spec.Node_NodeStageVolume_FullMethodName
 	return p.acquire(ctx, holding{dir: g.Dir, name: stageName, driver: s.driver, used: g.InUse || g.Used,
 		method: method, say: g.Say,
-		release: func(ctx context.Context) error { return p.Unstage(ctx, g) },
+		release: func(ctx context.Context) error { return p.unstage(ctx, g) },
 		call: func(by *registration) (record, func(context.Context) error, error) {
 			if !by.stages {
 				return nil, nil, nil
 			}
 			q := &spec.NodeStageVolumeRequest{VolumeId: s.handle, StagingTargetPath: filepath.Join(g.Dir, stageName),
-				VolumeContext: s.attributes, VolumeCapability: s.capability(g.Pod, by)}
+				VolumeContext: s.attributes, VolumeCapability: s.capability(g.Pod, by), PublishContext: at.context}
 			arguments, err := digest(q)
 			q.Secrets = secrets // they may be renewed
-			return record{keyDriver: s.driver, keyHandle: s.handle, keyArguments: arguments},
+			want[keyArguments] = arguments
+			return want,
 				func(ctx context.Context) error {
 					if err := os.Mkdir(q.StagingTargetPath, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 						return err
@@ -116,6 +131,11 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 
 // Unstage lets the driver unstage the volume that the record names. Without a record, the driver has staged nothing.
 func (p Plugin) Unstage(ctx context.Context, g volume.Staging) error {
+	p.drivers.forgetAttachment(g.Device)
+	return p.unstage(ctx, g)
+}
+
+func (p Plugin) unstage(ctx context.Context, g volume.Staging) error {
 	const method = spec.Node_NodeUnstageVolume_FullMethodName
 	return p.release(ctx, g.Dir, stageName, method, g.Say, func(ctx context.Context, by *registration, had record,
 		path string) error {

@@ -42,6 +42,8 @@ type Config struct {
 	// Freed is called when a ReadWriteOncePod claim is free again: pods that wait for an object
 	// (pod.Failure.Awaits) have to be retried. It must not block.
 	Freed func()
+	// Attached is the node's list of attached volumes; nil if no controller attaches volumes.
+	Attached Attached
 	// DiskFailed reports that the content of a volume couldn't be updated because its disk can't be written: DiskFreed
 	// is expected later. It must not block for long.
 	DiskFailed func(error)
@@ -66,6 +68,15 @@ type Config struct {
 	FirstProgress, NextProgress time.Duration
 	// Stop is how long Run waits for running operations when it ends; 0 means 2 s.
 	Stop time.Duration
+}
+
+// Attached is what controllers of a cluster and the agent tell each other about the attached volumes of the node.
+// Config.Changed is woken for objects of the kind VolumeAttachment when that changes.
+type Attached interface {
+	// SetInUse sets the sorted names of the volumes that must not be detached. It must not block.
+	SetInUse([]v1.UniqueVolumeName)
+	// Detached reports whether a volume that is known to be in use isn't attached.
+	Detached(v1.UniqueVolumeName) bool
 }
 
 // Recorder records events about pods.

@@ -56,6 +56,12 @@ type Manager struct {
 	actual  volumestate.Actual
 	// leaving has the volumes whose teardown has begun and hasn't succeeded yet. Containers can't use them any more.
 	leaving volumestate.Actual
+	// held has the attached volumes that may be in use. heldKnown says that those of an earlier agent were added,
+	// podsKnown is set by PodsKnown.
+	held                 *volumestate.InUse
+	heldKnown, podsKnown bool
+	// detached are the mounted volumes that were found detached, see reportDetached.
+	detached map[volumestate.Place]bool
 	// taking maps the volumes whose files are being changed to a pod's fsGroup to that pod.
 	taking map[*volumestate.Wanted]*v1.Pod
 	// failed maps pods and names of volumes to the last failed mount.
@@ -86,14 +92,16 @@ func New(c Config, log logr.Logger) *Manager {
 		wake:    wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{},
 		actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{},
 		failed: map[types.UID]map[string]attempt{}, unadopted: map[types.UID]unadopted{},
+		detached: map[volumestate.Place]bool{},
 	}
+	m.held = volumestate.NewInUse(m.stages.Devices)
 	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
 }
 
-// Adopt records the staged devices that an earlier agent has left without records of deckhand's. It is called before
-// any pod is prepared or released.
-func (m *Manager) Adopt() error { return m.stages.Adopt() }
+// Adopt records the staged devices that an earlier agent has left without records of deckhand's, and finds the attached
+// volumes that may be in use. It is called before any pod is prepared or released.
+func (m *Manager) Adopt() error { return errors.Join(m.stages.Adopt(), m.adoptInUse()) }
 
 // Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
 // Config.Stop. It returns nil.
@@ -119,6 +127,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			if slices.ContainsFunc(changed, func(o pod.Object) bool { return o.Kind == pod.CSIDriver }) {
 				again = true // an earlier sweep may have needed the driver
 			}
+			if slices.ContainsFunc(changed, isAttachment) {
+				m.reportDetached()
+			}
 			fresh.Changed(changed...)
 			m.adoptAgain(ctx) // some may wait for one of these objects
 		case <-m.remounted:
@@ -132,6 +143,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if again && sweep.Ended() {
 			sweep, again = m.sweepDevices(ctx), false
 		}
+		m.reportInUse() // a sweep may have unstaged devices
 		fresh.Pass(ctx)
 	}
 }

@@ -108,6 +108,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	delete(m.failed, uid)
 	m.mu.Unlock()
+	m.dropInUse(func(at volumestate.Place) bool { return at.UID == uid })
 	return m.holders.GiveBack(uid)
 }
 
@@ -220,7 +221,8 @@ func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volu
 		return err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.leaving.Remove(p)
+	m.mu.Unlock()
+	m.dropInUse(func(at volumestate.Place) bool { return at == p })
 	return nil
 }

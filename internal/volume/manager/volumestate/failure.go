@@ -28,14 +28,17 @@ type Problem struct {
 
 // String returns the message of the kubelet's event for the failure.
 func (p Problem) String() string {
-	name, operation := p.Spec.Volume.Name, "MountVolume"
+	name, operation, step := p.Spec.Volume.Name, "MountVolume", "SetUp"
 	if p.Spec.Persistent != nil {
 		name = p.Spec.Persistent.Name
 	}
 	if p.Spec.Block() {
 		operation = "MapVolume"
 	}
-	return fmt.Sprintf("%s.SetUp failed for volume %q : %s", operation, name, p.why())
+	if awaits, ok := errors.AsType[*volume.AwaitsError](p.Err); ok && awaits.Step != "" {
+		step = awaits.Step
+	}
+	return fmt.Sprintf("%s.%s failed for volume %q : %s", operation, step, name, p.why())
 }
 
 // why returns the text of the error, without the volume's name.

@@ -39,6 +39,10 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 			return
 		}
 		w.Objects, w.Groups = objects, groups
+		if a, ok := w.Plugin.(volume.Attacher); ok {
+			attaches, err := a.Attaches(ctx, objects, spec)
+			w.Attach = nameOf(attaches, err, a, spec)
+		}
 		wants = append(wants, w)
 	}
 	var claimed []*v1.Volume

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
@@ -41,7 +42,8 @@ type Stages struct {
 	ops     *operations.Group
 
 	mu     sync.Mutex
-	staged map[string]bool // records of the devices that this agent has staged, by their directories
+	staged map[string]bool                // records of the devices that this agent has staged, by their directories
+	noted  map[record]v1.UniqueVolumeName // the devices that Held has found
 }
 
 // User is a volume of a pod that uses a device.
@@ -54,7 +56,7 @@ type User struct {
 // NewStages returns Stages for the plugins' devices below the root directory.
 func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
 	return &Stages{root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins,
-		ops: operations.New(c), staged: map[string]bool{}}
+		ops: operations.New(c), staged: map[string]bool{}, noted: map[record]v1.UniqueVolumeName{}}
 }
 
 const (
@@ -221,10 +223,11 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Reque
 		op.Cancel() // the operation is for this volume only, and its mount was cancelled
 		<-op.Done() // otherwise the operation could write the user's file after Leave has searched for it
 	}
-	if err := op.Err(); err != nil {
-		return fmt.Errorf("stage the device %s: %w", key, err)
+	err = op.Err()
+	if awaits, ok := errors.AsType[*volume.AwaitsError](err); err == nil || ok && awaits.Step != "" {
+		return err // nothing was to be staged yet
 	}
-	return nil
+	return fmt.Errorf("stage the device %s: %w", key, err)
 }
 
 // saying returns a Say that reports to an operation, and to the caller that waits for it.
@@ -265,7 +268,9 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	s.mu.Lock()
 	ready := s.staged[string(r)]
 	s.mu.Unlock()
-	if _, noted := plugin.Known(g.Dir); ready && noted { // without a note, perhaps nothing is staged
+	_, noted := plugin.Known(g.Dir)
+	// Without a note, perhaps nothing is staged; and the volume may have been detached since.
+	if _, attaches := plugin.(volume.Attacher); ready && noted && !attaches {
 		return nil
 	}
 	users, err := r.users()
@@ -388,7 +393,13 @@ func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) err
 	if err := r.forget(u); err != nil {
 		return err
 	}
-	return teardown.Remove(ctx, s.dir(), filepath.Base(string(r)))
+	if err := teardown.Remove(ctx, s.dir(), filepath.Base(string(r))); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.noted, r)
+	return nil
 }
 
 // unstage unstages a device and removes its directory. The plugin's own note describes the device; without the note

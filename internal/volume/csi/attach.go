@@ -1,0 +1,251 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// attachment is the attachment of a volume to this node. It is zero for a volume that needs none.
+type attachment struct {
+	// uid is the UID of the VolumeAttachment object.
+	uid string
+	// context is the driver's publish_context (API: VolumeAttachmentStatus.attachmentMetadata). It may be secret: it
+	// isn't logged, and on disk there is only a digest of it.
+	context map[string]string
+}
+
+// note adds the attachment to a record.
+func (a attachment) note(r record) {
+	if a.uid == "" {
+		return
+	}
+	r[keyAttachment] = a.uid
+	if len(a.context) > 0 {
+		r[keyContext] = "true"
+	}
+}
+
+// attaches reports whether a controller has to attach the volume. Only a cluster has such controllers. There, a driver
+// without an object needs them as well (API: CSIDriverSpec.attachRequired).
+func attaches(from object.View, d *storagev1.CSIDriver, s *source) bool {
+	return !s.inline() && from.Admitted() && ptr.Deref(d.Spec.AttachRequired, true)
+}
+
+// attachmentName is the name of the VolumeAttachment of a volume at a node.
+func attachmentName(driver, handle, node string) string {
+	sum := sha256.Sum256([]byte(handle + driver + node))
+	return "csi-" + hex.EncodeToString(sum[:])
+}
+
+// Attaches implements volume.Attacher.
+func (p Plugin) Attaches(ctx context.Context, from object.View, v volume.Spec) (bool, error) {
+	if v.Persistent == nil || p.drivers.conf.NoController {
+		return false, nil
+	}
+	s, err := persistent(v)
+	if err != nil {
+		return false, err
+	}
+	d, err := describedBy(ctx, from, &s)
+	return err == nil && attaches(from, d, &s), err
+}
+
+// Holds implements volume.Attacher. In the record of a kubelet nothing says whether the volume is attached: it counts
+// as if it were.
+func (p Plugin) Holds(dir string) (key string, held bool) {
+	had, err := readRecord(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", false
+	case err != nil:
+		return "", true
+	}
+	byKubelet := had[keyArguments] == "" && had[keyLifecycle] != string(storagev1.VolumeLifecycleEphemeral)
+	earlier := had[keyBoot] != "" && had[keyBoot] != p.drivers.conf.BootID
+	return had[keyDriver] + "^" + had[keyHandle], (byKubelet || had[keyAttachment] != "") && !earlier
+}
+
+// attaching is the state of a volume's attachment to this node.
+type attaching struct {
+	driver, node, volume string
+	// reported says that the node's object lists the volume as in use, attached that the same state of the object lists
+	// it as attached, too.
+	reported, attached bool
+	// object is the VolumeAttachment, and err the error of reading it.
+	object *storagev1.VolumeAttachment
+	err    error
+	// held says that the agent has used an attachment in this boot, and knows its publish_context.
+	held bool
+}
+
+// use is how a volume can be used.
+type use int
+
+const (
+	// wait: it can't be used yet.
+	wait use = iota
+	// useObject: it is attached as the VolumeAttachment says.
+	useObject
+	// useHeld: the API server is away, and the volume stays attached as it was. As long as the node's object lists it
+	// as in use, no controller detaches it, except by force.
+	useHeld
+)
+
+// next decides whether the volume can be used, or why it has to wait.
+func (a attaching) next() (u use, cause string) {
+	o, away := a.object, object.IsUnknown(a.err)
+	switch {
+	case a.held && away && a.attached == a.reported:
+		return useHeld, ""
+	case !a.reported:
+		return wait, "the node's status in the API doesn't list the volume in volumesInUse yet"
+	case a.err != nil && !apierrors.IsNotFound(a.err) && a.attached:
+		return wait, a.err.Error()
+	case o != nil && o.DeletionTimestamp != nil:
+		return wait, "the VolumeAttachment is being deleted"
+	case o != nil && o.Spec.Attacher != a.driver:
+		return wait, fmt.Sprintf("the VolumeAttachment is for the attacher %q instead of %q", bounded(o.Spec.Attacher),
+			a.driver)
+	case o != nil && (o.Spec.NodeName != a.node || ptr.Deref(o.Spec.Source.PersistentVolumeName, "") != a.volume):
+		return wait, "the VolumeAttachment is for another node or another PersistentVolume"
+	case o != nil && !o.Status.Attached && o.Status.AttachError != nil:
+		return wait, "the controller can't attach it: " + bounded(o.Status.AttachError.Message)
+	case !a.attached:
+		return wait, "a controller has to attach it to this node (volumesAttached of the node's status doesn't list it)"
+	case o == nil:
+		return wait, "the node's status lists it as attached, but it has no VolumeAttachment"
+	case !o.Status.Attached:
+		return wait, "the node's status lists it as attached, but its VolumeAttachment doesn't say so"
+	default:
+		return useObject, ""
+	}
+}
+
+// user is a pod's use of a volume.
+type user struct {
+	// node is the name of the pod's node, and dir the device's directory.
+	node, dir string
+	// inUse says that containers of the pod use the volume.
+	inUse bool
+}
+
+// attachment returns the attachment of a volume. If the volume isn't attached yet, the
+// error is a *volume.AwaitsError: changes of the VolumeAttachment and of the node's lists wake the pods that wait.
+//
+// While the API server is away, other pods can use a volume that this agent has found attached. After a restart of the
+// agent that holds only for a staged volume whose publish_context is empty, which the record says: it doesn't have the
+// publish_context itself, which may be secret.
+func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.CSIDriver, s *source,
+	by user) (attachment, error) {
+	if !attaches(from, d, s) {
+		return attachment{}, nil
+	}
+	o := pod.Object{Kind: string(object.VolumeAttachment), Name: attachmentName(s.driver, s.handle, by.node)}
+	failed := func(err error) error { return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach"} }
+	if p.drivers.conf.NoController {
+		return attachment{}, failed(errors.New("it has to be attached to this node, which controllers may not do " +
+			"(enableControllerAttachDetach is false): set it to true"))
+	}
+	was, held := p.held(s, by.dir)
+	a := attaching{driver: s.driver, node: by.node, volume: s.name, held: held}
+	a.reported, a.attached = p.drivers.attached(volume.UniqueName(p, s.key()))
+	if by.inUse && held && a.attached {
+		return was, nil
+	}
+	if a.reported || held {
+		a.object, a.err = from.VolumeAttachment(ctx, o.Name)
+		if a.err != nil {
+			a.object = nil
+		}
+	}
+	use, cause := a.next()
+	switch {
+	case use == useHeld:
+		return was, nil
+	case use == useObject:
+		is := attachment{string(a.object.UID), a.object.Status.AttachmentMetadata}
+		p.drivers.hold(s.key(), is)
+		return is, nil
+	case a.attached && a.err != nil:
+		return attachment{}, failed(fmt.Errorf("%s: %w", o, a.err)) // with the time when it is asked for again
+	default:
+		return attachment{}, failed(fmt.Errorf("%s: %s", o, cause))
+	}
+}
+
+// held returns the attachment that the agent has used for the volume in this boot.
+func (p Plugin) held(s *source, dir string) (attachment, bool) {
+	p.drivers.mu.Lock()
+	at, ok := p.drivers.attachments[s.key()]
+	p.drivers.mu.Unlock()
+	if ok {
+		return at, true
+	}
+	had, err := readRecord(dir)
+	boot := p.drivers.conf.BootID
+	ok = err == nil && had.certain() && had[keyHandle] == s.handle && boot != "" && had[keyBoot] == boot &&
+		had[keyAttachment] != "" && had[keyContext] == ""
+	return attachment{uid: had[keyAttachment]}, ok
+}
+
+// hold remembers the attachment of a volume by its key, until forgetAttachment.
+func (d *Drivers) hold(key string, at attachment) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.attachments[key] = at
+}
+
+func (d *Drivers) forgetAttachment(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.attachments, key)
+}
+
+// attached reports whether the node's object lists the volume as in use, and whether it lists it as attached, too.
+func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached bool) {
+	if d.conf.Board == nil {
+		return false, false
+	}
+	f := d.conf.Board.Now()
+	return slices.Contains(f.ReportedInUse, name), f.Attached(name)
+}
+
+// wakeAttachments wakes the pods that wait for volumes whose entry in one of the node's lists differs between two
+// states of the facts.
+func (d *Drivers) wakeAttachments(before, now *nodefacts.Facts) {
+	seen := map[v1.UniqueVolumeName]int{}
+	for i, f := range []*nodefacts.Facts{before, now} {
+		for _, name := range f.ReportedInUse {
+			seen[name] += 1 - 2*i
+		}
+		for _, v := range f.VolumesAttached {
+			seen[v.Name] += 4 - 8*i
+		}
+	}
+	var changed []pod.Object
+	for name, differs := range seen {
+		key, ok := strings.CutPrefix(string(name), Plugin{}.Name()+"/")
+		driver, handle, found := strings.Cut(key, "^")
+		if differs != 0 && ok && found {
+			changed = append(changed, pod.Object{Kind: string(object.VolumeAttachment),
+				Name: attachmentName(driver, handle, d.conf.Node)})
+		}
+	}
+	d.conf.Changed(changed...)
+}

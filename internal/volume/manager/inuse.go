@@ -1,0 +1,86 @@
+package manager
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
+)
+
+// PodsKnown says that the agent knows all pods of this node: from now on, attached volumes that no pod wants and no
+// note names aren't in use.
+func (m *Manager) PodsKnown() {
+	m.mu.Lock()
+	m.podsKnown = true
+	m.mu.Unlock()
+	m.reportInUse()
+}
+
+// adoptInUse adds the attached volumes of an earlier agent that may be in use. If they can't be found, the list of the
+// node's object stays as it is.
+func (m *Manager) adoptInUse() error {
+	if m.conf.Attached == nil {
+		return nil
+	}
+	held, err := m.stages.Held()
+	if err != nil {
+		return fmt.Errorf("find the attached volumes that are in use, without which none is attached: %w", err)
+	}
+	m.mu.Lock()
+	for at, name := range held {
+		m.held.Hold(at, name)
+	}
+	m.heldKnown = true
+	m.mu.Unlock()
+	m.reportInUse()
+	return nil
+}
+
+// reportInUse reports the attached volumes that may be in use.
+func (m *Manager) reportInUse() {
+	m.mu.Lock()
+	defer m.mu.Unlock() // so that no report overtakes a newer one
+	if m.conf.Attached != nil && m.heldKnown && m.podsKnown {
+		m.conf.Attached.SetInUse(m.held.List(m.desired))
+	}
+}
+
+// dropInUse removes volumes of which nothing is left on this node.
+func (m *Manager) dropInUse(gone func(volumestate.Place) bool) {
+	m.mu.Lock()
+	m.held.Drop(gone)
+	m.mu.Unlock()
+	m.reportInUse()
+}
+
+func isAttachment(o pod.Object) bool {
+	return o == pod.Object{} || o.Kind == string(object.VolumeAttachment)
+}
+
+// reportDetached records an event for each mounted volume that was detached. Its containers run on: only their end
+// would free the volume, and it may be attached again.
+func (m *Manager) reportDetached() {
+	if m.conf.Attached == nil {
+		return
+	}
+	var lost []*volumestate.Mounted
+	m.mu.Lock()
+	before := m.detached
+	m.detached = map[volumestate.Place]bool{}
+	for _, e := range m.actual.All() {
+		if name := m.held.Name(e.Place); name != "" && m.conf.Attached.Detached(name) {
+			if m.detached[e.Place] = true; !before[e.Place] {
+				lost = append(lost, e)
+			}
+		}
+	}
+	m.mu.Unlock()
+	for _, e := range lost {
+		m.conf.Recorder.Event(m.newest(e.Wanted), pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonFailedMount,
+			Message: fmt.Sprintf("volume %q was detached from this node while it is mounted, so that writes may fail or "+
+				"be lost: delete the pod, as its containers keep the mount", e.Name())})
+	}
+}

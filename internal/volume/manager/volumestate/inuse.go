@@ -1,0 +1,131 @@
+package volumestate
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// InUse has the names of attached volumes that this node may have in use: a controller must not detach them. It isn't
+// safe for concurrent use.
+//
+// A volume of a pod is held from before its mount begins until everything of it is gone from the node: its teardown
+// has succeeded, which unstages the device after its last user. Volumes of an earlier agent are held by their notes.
+type InUse struct {
+	// places are the held volumes of pods, and devices those that an earlier agent has staged.
+	places  map[Place]v1.UniqueVolumeName
+	devices func() []v1.UniqueVolumeName
+}
+
+// NewInUse returns an InUse without volumes of pods. The function devices returns the names of the devices of an
+// earlier agent.
+func NewInUse(devices func() []v1.UniqueVolumeName) *InUse {
+	return &InUse{places: map[Place]v1.UniqueVolumeName{}, devices: devices}
+}
+
+// Hold adds the volume of a pod, unless it isn't one that is attached.
+func (u *InUse) Hold(at Place, name v1.UniqueVolumeName) {
+	if name != "" {
+		u.places[at] = name
+	}
+}
+
+// Name returns the name of the held volume of a pod; empty if it isn't one that is attached.
+func (u *InUse) Name(at Place) v1.UniqueVolumeName { return u.places[at] }
+
+// Drop removes the volumes of pods for which gone is true.
+func (u *InUse) Drop(gone func(Place) bool) {
+	maps.DeleteFunc(u.places, func(at Place, _ v1.UniqueVolumeName) bool { return gone(at) })
+}
+
+// List returns the sorted names of the held and the desired volumes; it is never nil.
+func (u *InUse) List(desired Desired) []v1.UniqueVolumeName {
+	names := append([]v1.UniqueVolumeName{}, u.devices()...)
+	names = slices.AppendSeq(names, maps.Values(u.places))
+	for _, wish := range desired {
+		for _, w := range wish.Volumes {
+			if w.Attach != "" {
+				names = append(names, w.Attach)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Held returns the volumes of pods that may be in use by the notes of plugins on disk. It also reads the notes of
+// devices, see Devices. It is called after Adopt.
+func (s *Stages) Held() (map[Place]v1.UniqueVolumeName, error) {
+	held, unread := map[Place]v1.UniqueVolumeName{}, map[Place]bool{}
+	uids, err := s.layout.UIDs()
+	errs := []error{err}
+	for _, uid := range uids {
+		places, err := s.layout.List(uid)
+		errs = append(errs, err)
+		for _, at := range places {
+			a := s.attacher(func(a volume.Attacher) bool { return PluginDir(a.Name()) == at.Plugin })
+			if a == nil {
+				continue
+			}
+			key, is := a.Holds(s.layout.Place(at).Dir)
+			if is && key != "" {
+				held[at] = volume.UniqueName(a, key)
+			}
+			unread[at] = is && key == ""
+		}
+	}
+	all, err := s.records()
+	errs = append(errs, err)
+	for _, r := range all {
+		d, err := s.read(r)
+		a := s.attacher(func(a volume.Attacher) bool { return a.Name() == d.Plugin })
+		if err != nil || a == nil {
+			continue // without a record a device was adopted, or isn't staged
+		}
+		if _, is := a.Holds(filepath.Join(s.root, d.Dir)); is {
+			s.mu.Lock()
+			s.noted[r] = volume.UniqueName(a, d.Key)
+			s.mu.Unlock()
+		}
+		users, err := r.users()
+		errs = append(errs, err)
+		for _, u := range users {
+			if at := (Place{UID: u.UID, Plugin: PluginDir(d.Plugin), Name: u.Name}); unread[at] {
+				held[at] = volume.UniqueName(a, d.Key)
+			}
+		}
+	}
+	return held, errors.Join(errs...)
+}
+
+// attacher returns the first plugin of attached volumes for which the function is returns true; nil if there is none.
+func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
+	for _, p := range s.plugins {
+		if a, ok := p.(volume.Attacher); ok && is(a) {
+			return a
+		}
+	}
+	return nil
+}
+
+// Devices returns the names of the attached devices that Held has found and that haven't been unstaged since.
+func (s *Stages) Devices() []v1.UniqueVolumeName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.noted))
+}
+
+// nameOf returns the name of a volume that a controller has to attach; empty for another one, and while that can't be
+// decided: its mount fails then for the same reason.
+func nameOf(attaches bool, err error, plugin volume.Stager, s volume.Spec) v1.UniqueVolumeName {
+	if err != nil || !attaches {
+		return ""
+	}
+	key, _ := plugin.Device(s)
+	return volume.UniqueName(plugin, key)
+}
