@@ -191,10 +191,13 @@ func New(c Config) (*Cluster, error) {
 		})
 		cl.renewers = append(cl.renewers, cl.serving.Renewer)
 	}
+	inUse, _ := c.Facts.Watch(nodefacts.InUse) // not unsubscribed: used as long as the Cluster
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client),
 		Status: cl.status, Changed: cl.changed,
 		Drivers: func() []nodefacts.CSIDriver { return c.Facts.Now().CSIDrivers }, Settled: driversSettled,
+		Volumes: nodeobject.Volumes{InUse: func() []v1.UniqueVolumeName { return c.Facts.Now().InUse }, Changed: inUse,
+			Reached: recovered()},
 		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: recovered(),
 		Event: c.Events.Event, Log: c.Log.WithName("node"),
 	})

@@ -16,6 +16,13 @@ import (
 // errOtherStore ends a watch whose version means nothing to the server any more.
 var errOtherStore = errors.New("the API server's data isn't that of before")
 
+// Newer reports whether a resource version is newer than another one of the same resource (KEP-5504); known is false if
+// they can't be compared.
+func Newer(version, than string) (later, known bool) {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return order > 0, err == nil
+}
+
 // store detects that the server's data doesn't continue its earlier data: it was restored from a backup, was lost, or
 // is another cluster's. A watch from an old version would get no changes as long as versions there are lower, and
 // never those up to its own version (kubernetes/kubernetes#131115). The sign is the node's lease, which is written

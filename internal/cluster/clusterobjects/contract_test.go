@@ -55,7 +55,7 @@ func newAPI() *api {
 }
 
 func kindOf(r apiclient.Resource) object.Kind {
-	for _, k := range object.Kinds() {
+	for _, k := range append(object.Kinds(), object.VolumeAttachment) {
 		if strings.ToLower(string(k))+"s" == r.String() || k == object.RuntimeClass && r == apiclient.RuntimeClasses {
 			return k
 		}
@@ -318,7 +318,7 @@ func nothingKnown(t testing.TB) *lastknown.Store {
 }
 
 func asked(k object.Kind) bool {
-	return k == object.ServiceAccount || k == object.PersistentVolume || k == object.PersistentVolumeClaim
+	return k == object.ServiceAccount || k == object.PersistentVolume || k == object.PersistentVolumeClaim || k == object.VolumeAttachment
 }
 
 func TestContract(t *testing.T) {

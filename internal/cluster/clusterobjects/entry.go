@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -88,11 +89,23 @@ const (
 	immutable = time.Minute
 	// leastTTL is the shortest time between reads of one object, if it isn't watched.
 	leastTTL = time.Second
-	// An unbound claim, or a missing object, is read again at intervals that grow from firstPoll to lastPoll, as long
-	// as a pod has asked for it within interest: waiting pods ask every few minutes.
+	// An unbound claim, a volume that isn't attached, or a missing object, is read again at intervals that grow from
+	// firstPoll (firstAttachPoll for a VolumeAttachment) to lastPoll, as long as a pod has asked for it within
+	// interest: waiting pods ask every few minutes.
 	firstPoll, lastPoll = 100 * time.Millisecond, 30 * time.Second
+	firstAttachPoll     = time.Second
 	interest            = 10 * time.Minute
 )
+
+// pollDelay is how long to wait after that many earlier polls: from half of an interval to all of it.
+func pollDelay(k object.Kind, polls int) time.Duration {
+	first := firstPoll
+	if k == object.VolumeAttachment {
+		first = firstAttachPoll
+	}
+	d := min(first<<min(polls, 16), lastPoll)
+	return d/2 + rand.N(d/2)
+}
 
 // lifetime is how long an answer is valid.
 func (f *Finder) lifetime(k object.Kind) time.Duration {
@@ -121,6 +134,9 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 		f.follow(e)
 	}
 	now := time.Now()
+	if e.asking && onlyGot(k.Kind) && !e.asked.IsZero() && now.Sub(e.asked) > interest {
+		e.again.Wake() // failed reads weren't repeated any more
+	}
 	e.asked = now
 	_, used := u.of[&e.known]
 	if !used {
@@ -382,9 +398,14 @@ func (f *Finder) get(ctx context.Context, e *entry) {
 		var next <-chan time.Time
 		if err != nil && !apierrors.IsNotFound(err) {
 			wait := delay(err, failures)
+			if e.key.Kind == object.VolumeAttachment && apierrors.IsForbidden(err) { // also if it doesn't exist
+				wait = pollDelay(e.key.Kind, failures)
+			}
 			failures++
-			next = time.After(wait)
 			f.failed(e, err)
+			if !onlyGot(e.key.Kind) || f.interesting(e) {
+				next = time.After(wait)
+			}
 		} else {
 			failures = 0
 			until := time.Now().Add(f.lifetime(e.key.Kind))
@@ -397,9 +418,8 @@ func (f *Finder) get(ctx context.Context, e *entry) {
 			case !onlyGot(e.key.Kind):
 				next = time.After(max(f.period(), leastTTL))
 			case f.waitedFor(e):
-				d := min(firstPoll<<min(polls, 16), lastPoll)
+				next = time.After(pollDelay(e.key.Kind, polls))
 				polls++
-				next = time.After(d/2 + rand.N(d/2))
 			default:
 				polls = 0
 			}
@@ -420,12 +440,26 @@ func (f *Finder) period() time.Duration {
 	return max(f.conf.Period, f.conf.TTL())
 }
 
-// waitedFor reports whether a pod asked within interest for an object that doesn't exist or is an unbound claim.
+// interesting reports whether a pod asked for an object within interest.
+func (f *Finder) interesting(e *entry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Since(e.asked) < interest
+}
+
+// waitedFor reports whether a pod asked within interest for an object that it can't use: the object doesn't exist, is
+// an unbound claim, or a VolumeAttachment that isn't attached or is being deleted.
 func (f *Finder) waitedFor(e *entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	claim, ok := e.object.(*v1.PersistentVolumeClaim)
-	return (e.object == nil || ok && claim.Status.Phase != v1.ClaimBound) && time.Since(e.asked) < interest
+	usable := e.object != nil
+	switch o := e.object.(type) {
+	case *v1.PersistentVolumeClaim:
+		usable = o.Status.Phase == v1.ClaimBound
+	case *storagev1.VolumeAttachment:
+		usable = o.Status.Attached && o.DeletionTimestamp == nil
+	}
+	return !usable && time.Since(e.asked) < interest
 }
 
 // record records an answer, and wakes the object's users if it has changed.
@@ -451,13 +485,13 @@ func (f *Finder) record(e *entry, change func(*entry)) {
 	}
 }
 
-// failed records that there is no answer for now. An earlier answer stays valid; pods that wait for the first answer
-// get the reason.
+// failed records that there is no answer for now. An earlier answer stays valid, unless it is a VolumeAttachment, whose
+// volume may have been detached; pods that wait for an answer get the reason.
 func (f *Finder) failed(e *entry, err error) {
 	f.mu.Lock()
 	awaited := e.asking
 	e.why = err.Error()
-	if e.has() {
+	if e.has() && e.key.Kind != object.VolumeAttachment {
 		e.asking = false
 		if e.at = time.Now(); !e.until.IsZero() {
 			e.until = e.at.Add(leastTTL)

@@ -233,12 +233,13 @@ func (s *Store) SetPods(pods []*v1.Pod) {
 	}
 }
 
-// Asks records that a pod has asked for an object, or for all Services.
+// Asks records that a pod has asked for an object, or for all Services. VolumeAttachments aren't stored: only the API
+// server knows what is attached, and their metadata may be secret.
 func (s *Store) Asks(uid types.UID, k object.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.pods[uid]
-	if p == nil || p.uses[k] {
+	if p == nil || p.uses[k] || k.Kind == object.VolumeAttachment {
 		return
 	}
 	p.uses[k] = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,7 @@ type Config struct {
 	// that haven't registered Settled after the start are removed from the object. A nil function leaves it as it is.
 	Drivers func() []nodefacts.CSIDriver
 	Settled time.Duration
+	Volumes Volumes
 	// Every is the interval at which an unchanged status is sent (nodeStatusReportFrequency).
 	Every time.Duration
 	// Facts writes Fields and, if a cloud controller sets the node's addresses, HostIPs.
@@ -69,14 +71,16 @@ type Config struct {
 }
 
 // Fields are the facts that a Node always writes.
-const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised | nodefacts.CSILabels
+const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised | nodefacts.CSILabels |
+	nodefacts.ReportedInUse | nodefacts.VolumesAttached
 
 // Node maintains the object of this node.
 type Node struct {
 	conf Config
 	// seen is the watch's newest state that isn't processed yet. Its node is nil if there is no object.
-	seen  atomic.Pointer[state]
-	woken wake.Slot
+	seen    atomic.Pointer[state]
+	woken   wake.Slot
+	volumes volumesInUse
 
 	// The rest belongs to Run. object is the newest state; nil while there is none.
 	object *v1.Node
@@ -106,7 +110,7 @@ type state struct{ node *v1.Node }
 // New returns a Node. It does nothing before Run.
 func New(c Config) *Node {
 	c.Every = min(c.Every, longest) // so that no jitter overflows
-	return &Node{conf: c, woken: wake.NewSlot()}
+	return &Node{conf: c, woken: wake.NewSlot(), volumes: volumesInUse{conf: c, woken: wake.NewSlot()}}
 }
 
 const (
@@ -125,15 +129,18 @@ const (
 // Run registers the node and sends its status until ctx ends. It creates a deleted object again immediately.
 func (n *Node) Run(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var beside sync.WaitGroup
+	beside.Go(func() {
 		n.conf.API.Watch(watching, n.conf.Identity.Name, func(o *v1.Node) {
+			n.volumes.observe(o)
 			n.seen.Store(&state{o})
 			n.woken.Wake()
 		})
-	}()
-	defer func() { stop(); <-done }()
+	})
+	if n.conf.Volumes.InUse != nil {
+		beside.Go(func() { n.volumes.run(watching) })
+	}
+	defer func() { stop(); beside.Wait() }()
 	var failing apiclient.Backoff
 	reported := false
 	n.began = time.Now()
@@ -263,7 +270,11 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 	if n.object == nil && n.conf.Register {
 		now := time.Now()
 		heartbeat(&status, now)
-		object, err := n.conf.API.Create(ctx, registration(&n.conf.Identity, status))
+		first := status
+		if n.conf.Volumes.InUse != nil {
+			first.VolumesInUse = n.conf.Volumes.InUse()
+		}
+		object, err := n.conf.API.Create(ctx, registration(&n.conf.Identity, first))
 		if err == nil {
 			n.setObject(object)
 			n.acknowledged = &object.Status

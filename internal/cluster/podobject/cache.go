@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
@@ -169,7 +168,7 @@ func (c *Cache) Answered(p *v1.Pod) {
 	c.mu.Lock()
 	taken := false
 	if old := c.byUID[p.UID]; old != nil { // else it was deleted since
-		if taken, _ = newer(p, old); taken {
+		if taken, _ = apiclient.Newer(p.ResourceVersion, old.ResourceVersion); taken {
 			c.put(p)
 		}
 	}
@@ -177,12 +176,6 @@ func (c *Cache) Answered(p *v1.Pod) {
 	if taken {
 		c.changed.Wake(p.UID)
 	}
-}
-
-// newer reports whether an object is newer than another; known is false if their versions can't be compared.
-func newer(p, than *v1.Pod) (later, known bool) {
-	order, err := resourceversion.CompareResourceVersion(p.ResourceVersion, than.ResourceVersion)
-	return order > 0, err == nil
 }
 
 // put stores an object. mu is held.
@@ -309,7 +302,7 @@ func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	}
 	known, later := false, true
 	if old := c.byUID[p.UID]; old != nil {
-		later, known = newer(p, old)
+		later, known = apiclient.Newer(p.ResourceVersion, old.ResourceVersion)
 	}
 	switch {
 	case kind == watch.Deleted:

@@ -28,6 +28,7 @@ func manifests(*testing.T) *objecttest.Realm {
 	}
 	return &objecttest.Realm{
 		Finder: object.NewLocal(set.Load), Source: pod.SourceFile, Other: pod.SourceAPI, Changed: changed,
+		Lacks: func(k object.Kind) bool { return k == object.VolumeAttachment },
 		Put: func(o object.Object) {
 			d := object.NewDesired(o, pod.SourceFile, "/etc/pods/x.yaml")
 			defined[d.Key()] = d
