@@ -26,12 +26,14 @@ import (
 
 // fakeNodes has the object of one node. Of patches it knows as much as these tests need: conditions are merged by type.
 type fakeNodes struct {
-	mu    sync.Mutex
-	node  *v1.Node
-	made  int
-	calls []string
-	down  error
-	tell  func(*v1.Node)
+	mu   sync.Mutex
+	node *v1.Node
+	made int
+	// version is the number of changes.
+	version int
+	calls   []string
+	down    error
+	tell    func(*v1.Node)
 }
 
 var nodeGroup = schema.GroupResource{Resource: "nodes"}
@@ -115,7 +117,12 @@ func (s *fakeNodes) apply(name string, body []byte) error {
 	return nil
 }
 
+// told tells of a change.
 func (s *fakeNodes) told() {
+	s.version++
+	if s.node != nil {
+		s.node.ResourceVersion = fmt.Sprint(s.version)
+	}
 	if s.tell != nil {
 		s.tell(s.node.DeepCopy())
 	}
@@ -124,7 +131,7 @@ func (s *fakeNodes) told() {
 func (s *fakeNodes) Watch(ctx context.Context, _ string, tell func(*v1.Node)) {
 	s.mu.Lock()
 	s.tell = tell
-	s.told()
+	tell(s.node.DeepCopy())
 	s.mu.Unlock()
 	<-ctx.Done()
 }

@@ -5,6 +5,7 @@ package nodeobjecttest
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 
 	coordination "k8s.io/api/coordination/v1"
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
 // Nodes and Leases are those of nodeobject.
@@ -94,12 +97,42 @@ func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 		t.Errorf("conditions are merged by type: %+v, %v", n, err)
 	}
 	tells("patched", func(n *v1.Node) bool { return n != nil && len(n.Status.Conditions) == 2 })
+	runVolumes(t, name, nodes)
+	tells("with a list", func(n *v1.Node) bool { return n != nil && len(n.Status.VolumesInUse) == 1 })
 	runLeases(t, name, made, leases)
 	remove()
 	tells("removed", func(n *v1.Node) bool { return n == nil })
-	again, err := nodes.Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	if err != nil || again.UID == made.UID {
+	again, err := nodes.Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"a"}}})
+	if err != nil || again.UID == made.UID || len(again.Status.VolumesInUse) != 1 {
 		t.Errorf("create it again: %+v, %v", again, err)
+	}
+}
+
+// runVolumes: the list of volumes in use is replaced as a whole, by an answer that is newer than all before it. The list
+// of attached ones, and conditions, stay.
+func runVolumes(t *testing.T, name string, nodes Nodes) {
+	patch := func(body string) *v1.Node {
+		t.Helper()
+		n, err := nodes.PatchStatus(t.Context(), name, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := patch(`{"status": {"volumesAttached": [{"name": "x", "devicePath": "/dev/x"}]}}`)
+	for _, list := range []string{`["a", "b", "c"]`, `["b"]`, `[]`, `["z", "a"]`, `["d"]`} {
+		n := patch(`{"status": {"volumesInUse": ` + list + `}}`)
+		var want []v1.UniqueVolumeName
+		if err := json.Unmarshal([]byte(list), &want); err != nil {
+			t.Fatal(err)
+		}
+		later, known := apiclient.Newer(n.ResourceVersion, before.ResourceVersion)
+		if s := n.Status; !slices.Equal(s.VolumesInUse, want) || !later || !known ||
+			len(s.VolumesAttached) != 1 || len(s.Conditions) != 2 {
+			t.Errorf("after %s, version %s becomes %s with %+v", list, before.ResourceVersion, n.ResourceVersion, s)
+		}
+		before = n
 	}
 }
 

@@ -1,0 +1,220 @@
+package nodeobject
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// Volumes says which attachable volumes the node wants or uses. The zero Volumes leaves the object's list as it is.
+type Volumes struct {
+	// InUse returns the sorted names of the volumes; nil while they aren't determined yet.
+	InUse func() []v1.UniqueVolumeName
+	// Changed receives when InUse may have changed, Reached when the API server has recovered (Config.Reached).
+	Changed, Reached <-chan struct{}
+}
+
+// together is how long a changed list waits for further changes.
+const together = 20 * time.Millisecond
+
+// volumesInUse maintains status.volumesInUse, and publishes which volumes are attached. Its calls are its own: a slow
+// or failing call for another part of the object must not delay a volume, here or on the node that needs it next.
+//
+// A controller that detaches a volume removes it from status.volumesAttached, and then detaches it only if
+// status.volumesInUse doesn't have it. So a volume that is in both lists of one state of the object stays attached, as
+// long as no later call removes it from the first list. States before the answer to the last call prove nothing.
+type volumesInUse struct {
+	conf  Config
+	woken wake.Slot
+	// retry and reported belong to run; reported says that the present failures were logged.
+	retry    apiclient.Backoff
+	reported bool
+
+	mu sync.Mutex
+	// lists is the newest state of the object that isn't older than the answer to the last call; nil if there is none.
+	lists *volumeLists
+	// sent is the list of the last call, at when it was made.
+	sent []v1.UniqueVolumeName
+	at   time.Time
+	// limit are the sorted names that all lists have that were sent and not answered yet; nil if all were answered. Any
+	// of these lists may be the object's, now or later.
+	limit []v1.UniqueVolumeName
+	// answered is the list in the answer to the last call that was answered, and version that of the answer; empty
+	// before the first one.
+	answered []v1.UniqueVolumeName
+	version  string
+	// older is the watch's newest state if it is older than that answer. If that lasts, the server's data was restored
+	// from a backup, and versions start anew with the answer to another call.
+	older *volumeLists
+	// watched says that the watch has set lists since the last call was sent.
+	watched bool
+}
+
+// volumeLists are the object's lists in one state.
+type volumeLists struct {
+	version  string
+	inUse    []v1.UniqueVolumeName
+	attached []v1.AttachedVolume
+}
+
+func listsOf(o *v1.Node) *volumeLists {
+	return &volumeLists{o.ResourceVersion, o.Status.VolumesInUse, o.Status.VolumesAttached}
+}
+
+// newer reports whether the lists are certainly newer than a version.
+func (l *volumeLists) newer(version string) bool {
+	later, _ := apiclient.Newer(l.version, version)
+	return later
+}
+
+// observe processes a state that the watch has passed; nil if there is no object.
+func (v *volumesInUse) observe(o *v1.Node) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var next *volumeLists
+	if o != nil {
+		next = listsOf(o)
+	}
+	if o == nil || v.version == "" || next.version == v.version || next.newer(v.version) {
+		v.lists, v.older, v.watched = next, nil, true
+	} else {
+		v.older = next
+	}
+	v.publish()
+	v.woken.Wake()
+}
+
+// publish sets the facts. mu is held.
+func (v *volumesInUse) publish() {
+	var inUse []v1.UniqueVolumeName
+	var attached []v1.AttachedVolume
+	if v.lists != nil {
+		inUse, attached = append([]v1.UniqueVolumeName{}, v.lists.inUse...), v.lists.attached
+		if v.limit != nil {
+			inUse = within(inUse, v.limit)
+		}
+	}
+	v.conf.Facts.Set(func(f *nodefacts.Facts) { f.ReportedInUse, f.VolumesAttached = inUse, attached })
+}
+
+// within removes the names from a list that the sorted list limit doesn't have.
+func within(list, limit []v1.UniqueVolumeName) []v1.UniqueVolumeName {
+	return slices.DeleteFunc(list, func(name v1.UniqueVolumeName) bool {
+		_, has := slices.BinarySearch(limit, name)
+		return !has
+	})
+}
+
+// run sends changed lists until ctx ends.
+func (v *volumesInUse) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		var due <-chan time.Time
+		if next := v.report(ctx); !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+		case <-due:
+		case <-v.woken:
+		case <-v.conf.Volumes.Reached:
+			v.retry.Recovered()
+		case <-v.conf.Volumes.Changed:
+			select {
+			case <-ctx.Done():
+			case <-time.After(together):
+			}
+		}
+	}
+}
+
+// report sends the list if that is due, and returns when to do so again; zero if nothing is to be sent.
+func (v *volumesInUse) report(ctx context.Context) time.Time {
+	list := v.conf.Volumes.InUse()
+	due, needed := v.due(list)
+	if !needed || time.Now().Before(due) {
+		return due
+	}
+	err := v.send(ctx, list)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		if !v.reported && !apiclient.Unusable(err) {
+			v.reported = true
+			v.conf.Log.Error(err, "The node's volumes in use aren't up to date; volumes wait to be attached or detached")
+		}
+		v.retry.Failed(err)
+	default:
+		if v.reported {
+			v.conf.Log.Info("The node's volumes in use are up to date again", "failures", v.retry.Failures())
+		}
+		v.reported = false
+		v.retry.Succeeded()
+	}
+	due, _ = v.due(list)
+	return due
+}
+
+// due returns when to send this list. needed is false, and the time zero, if the object has it.
+func (v *volumesInUse) due(list []v1.UniqueVolumeName) (at time.Time, needed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	same := slices.Equal(list, v.sent)
+	expected := list
+	if same && v.version != "" {
+		expected = v.answered // what the server made of it
+	}
+	outdated := v.lists != nil && (v.limit != nil || !slices.Equal(v.lists.inUse, expected))
+	if list == nil || !outdated && v.older == nil {
+		return time.Time{}, false
+	}
+	at = v.retry.Due()
+	if again := v.at.Add(minGap); same && again.After(at) {
+		at = again // another client has changed it
+	}
+	return at, true
+}
+
+// send sets the object's list.
+func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"volumesInUse": list}})
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	limit := append([]v1.UniqueVolumeName{}, list...)
+	slices.Sort(limit)
+	if v.limit != nil {
+		limit = within(limit, v.limit)
+	}
+	v.sent, v.at, v.limit, v.watched = list, time.Now(), limit, false
+	v.publish() // before the server may remove names
+	v.mu.Unlock()
+	object, err := v.conf.API.PatchStatus(ctx, v.conf.Identity.Name, body)
+	if err != nil {
+		return fmt.Errorf("report the volumes in use of node %s: %w", v.conf.Identity.Name, err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.limit, v.answered, v.version = nil, object.Status.VolumesInUse, object.ResourceVersion
+	switch {
+	case v.older != nil && v.older.newer(v.version):
+		v.lists = v.older
+	case v.watched && (v.lists == nil || v.lists.newer(v.version)): // the object has changed since, or is gone
+	default:
+		v.lists = listsOf(object)
+	}
+	v.older = nil
+	v.publish()
+	return nil
+}
