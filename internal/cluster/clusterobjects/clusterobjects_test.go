@@ -253,6 +253,91 @@ func TestClaims(t *testing.T) {
 	})
 }
 
+// TestVolumeAttachments: one is read once when it is attached. Otherwise it is read again at intervals of 0.5 s to 30 s, as long as a pod waits for it.
+func TestVolumeAttachments(t *testing.T) {
+	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-1"}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+	deleted := attached.DeepCopy()
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	failed := attached.DeepCopy()
+	failed.Status = storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no such disk"}}
+	key := keyOf(attached)
+	what := "get " + key.String()
+	for title, c := range map[string]struct {
+		object   *storagev1.VolumeAttachment
+		statuses []int
+	}{
+		"not attached": {object: failed}, "being deleted": {object: deleted}, "not there": {}, "not there yet": {statuses: slices.Repeat([]int{403}, 10000)},
+		"no answer": {object: attached, statuses: slices.Repeat([]int{503}, 10000)},
+	} {
+		during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+			if c.object != nil {
+				a.put(c.object)
+			}
+			a.fail(key, c.statuses...)
+			ask := func(pod int) (*storagev1.VolumeAttachment, error) {
+				began := time.Now()
+				got, err := r.For(apiPod(pod)).VolumeAttachment(t.Context(), key.Name)
+				if object.IsUnknown(err) && r.Await(t.Context(), apiPod(pod).Pod.UID, began) {
+					got, err = r.For(apiPod(pod)).VolumeAttachment(t.Context(), key.Name)
+				}
+				return got, err
+			}
+			got, err := ask(1)
+			switch {
+			case c.statuses != nil && !object.IsUnknown(err), c.statuses == nil && c.object == nil && !apierrors.IsNotFound(err), c.statuses == nil && c.object != nil && (err != nil || got.Status.Attached != c.object.Status.Attached):
+				t.Errorf("%s: %v, %v", title, got, err)
+			}
+			if n := a.count(what); c.statuses == nil && n != 1 {
+				t.Errorf("%s: %d calls for the first answer", title, n)
+			}
+			time.Sleep(5 * time.Minute)
+			first := a.count(what)
+			if first < 10 || first > 25 {
+				t.Errorf("%s: %d calls in 5 minutes", title, first)
+			}
+			_, _ = ask(1)
+			time.Sleep(2 * interest)
+			n := a.count(what)
+			if n < first+10 || n > first+45 {
+				t.Errorf("%s: %d calls while a pod waits", title, n-first)
+			}
+			time.Sleep(24 * time.Hour)
+			if more := a.count(what) - n; more != 0 {
+				t.Errorf("%s: %d calls a day when no pod has asked for %v", title, more, interest)
+			}
+			a.fail(key)
+			a.put(attached)
+			r.Changed.Drain()
+			_, _ = ask(1)
+			time.Sleep(2 * latency)
+			if got, err := ask(1); err != nil || !got.Status.Attached || got.DeletionTimestamp != nil || a.count(what) != n+1 {
+				t.Errorf("%s, then attached: %v, %v after %d calls", title, got, err, a.count(what)-n)
+			}
+			n = a.count(what)
+			time.Sleep(24 * time.Hour)
+			if more := a.count(what) - n; more != 0 {
+				t.Errorf("%s: %d calls a day when it is attached", title, more)
+			}
+			a.fail(key, 503, 503)
+			if got, err := r.For(apiPod(1)).VolumeAttachment(t.Context(), key.Name); !object.IsUnknown(err) {
+				t.Errorf("%s: an old answer counts: %v, %v", title, got, err)
+			}
+			time.Sleep(2 * latency)
+			if got, err := r.For(apiPod(1)).VolumeAttachment(t.Context(), key.Name); !object.IsUnknown(err) {
+				t.Errorf("%s: an old answer counts when there is no new one: %v, %v", title, got, err)
+			}
+			r.Changed.Drain()
+			time.Sleep(5 * time.Second)
+			if got, err := r.For(apiPod(1)).VolumeAttachment(t.Context(), key.Name); err != nil || !slices.Contains(r.Changed.Drain(), key.Object()) {
+				t.Errorf("%s: after failures: %v, %v", title, got, err)
+			}
+		})
+	}
+}
+
+// interest is how long a pod counts as waiting after it has asked.
+const interest = 10 * time.Minute
+
 // TestDriverWithoutObject: that a driver has no CSIDriver is an answer as good as any. It is asked for once, it stays valid while the API server fails, and a
 // CSIDriver that is made later is seen at once.
 func TestDriverWithoutObject(t *testing.T) {

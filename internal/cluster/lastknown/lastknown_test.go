@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -65,6 +66,8 @@ func configMap(name string) object.Key {
 
 var services = object.Key{Kind: object.Service}
 
+var attachment = object.Key{Kind: object.VolumeAttachment, Name: "csi-1"}
+
 // fill has a store know something of everything.
 func fill(s *Store) {
 	s.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "n", Labels: map[string]string{"team": "a"}, Annotations: map[string]string{v1.ObjectTTLAnnotationKey: "5", "x": "y"}},
@@ -74,9 +77,10 @@ func fill(s *Store) {
 	done.Status.Phase = v1.PodSucceeded
 	ending.DeletionTimestamp, ending.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, ptr.To[int64](30)
 	s.SetPods([]*v1.Pod{newPod("a"), done, ending})
-	for _, k := range []object.Key{configMap("conf"), configMap("optional"), services, {Kind: object.RuntimeClass, Name: "strong"}, {Kind: object.Secret, Namespace: "default", Name: "secret"}} {
+	for _, k := range []object.Key{configMap("conf"), configMap("optional"), services, {Kind: object.RuntimeClass, Name: "strong"}, {Kind: object.Secret, Namespace: "default", Name: "secret"}, attachment} {
 		s.Asks("a-uid", k)
 	}
+	s.SetObject(attachment, &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}})
 	s.SetObject(configMap("conf"), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Data: map[string]string{"k": "v"}})
 	s.SetObject(configMap("optional"), nil)
 	s.SetObject(configMap("nobody's"), &v1.ConfigMap{})

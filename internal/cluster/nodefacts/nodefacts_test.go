@@ -2,6 +2,7 @@ package nodefacts_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -92,6 +93,33 @@ func TestWritersAtOnce(t *testing.T) {
 	all.Wait()
 	if now := b.Now(); len(now.HostIPs) != 100 || len(now.Taints) != 100 {
 		t.Errorf("of 100 changes each, %d and %d are there", len(now.HostIPs), len(now.Taints))
+	}
+}
+
+// No volumes in use isn't the same as volumes that aren't determined yet.
+func TestVolumes(t *testing.T) {
+	b := nodefacts.NewBoard(nodefacts.Facts{})
+	w := writer(t, b, nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
+	changed, stop := b.Watch(nodefacts.InUse)
+	defer stop()
+	for _, list := range [][]v1.UniqueVolumeName{{}, {"a"}, {"a", "b"}, {"b", "a"}, {}, nil} {
+		w.Set(func(f *nodefacts.Facts) { f.InUse = list })
+		if got := b.Now().InUse; (got == nil) != (list == nil) || !slices.Equal(got, list) || !woken(changed) {
+			t.Errorf("set to %v, it is %v", list, got)
+		}
+		w.Set(func(f *nodefacts.Facts) { f.InUse = slices.Clone(list) })
+		if woken(changed) {
+			t.Errorf("%v again wakes", list)
+		}
+	}
+	w.Set(func(f *nodefacts.Facts) {
+		f.ReportedInUse = []v1.UniqueVolumeName{"a", "b"}
+		f.VolumesAttached = []v1.AttachedVolume{{Name: "b"}, {Name: "c"}}
+	})
+	for name, want := range map[v1.UniqueVolumeName]bool{"a": false, "b": true, "c": false, "": false} {
+		if b.Now().Attached(name) != want {
+			t.Errorf("%q is attached: %v", name, !want)
+		}
 	}
 }
 

@@ -188,6 +188,16 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: %T of kind %s, version %s", kind, o, object.KindOf(o), kind.APIVersion())
 		}
 	}
+	if kind := object.VolumeAttachment; kind.Known() || kind.Namespaced() || object.KindOf(kind.New()) != kind ||
+		kind.APIVersion() != "storage.k8s.io/v1" {
+		t.Error("a VolumeAttachment is the cluster's, and no manifest holds one")
+	}
+	for _, synced := range []bool{true, false} {
+		v := objecttest.View(object.NewSet(nil, synced))
+		if got, err := v.VolumeAttachment(t.Context(), "x"); got != nil || !apierrors.IsNotFound(err) {
+			t.Errorf("manifests have a VolumeAttachment: %v, %v", got, err)
+		}
+	}
 	if object.Kind("Pod").Known() || object.KindOf(&v1.Pod{}) != "" {
 		t.Error("a pod is no object of these")
 	}
