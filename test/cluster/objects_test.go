@@ -105,8 +105,8 @@ func liveRealm(t *testing.T, p *plane.Plane, c *apiclient.Client, strategy v1bet
 	}
 	return &objecttest.Realm{Finder: f, Source: pod.SourceAPI, Other: pod.SourceFile, Changed: changed, Tokens: time.Hour,
 		Asked: func(k object.Kind) bool { return k == object.ServiceAccount || k == object.PersistentVolumeClaim },
-		// A node may only get one that is bound to a claim of its pods.
-		Lacks: func(k object.Kind) bool { return k == object.PersistentVolume },
+		// A node may only get one that is bound to a claim of its pods, or attached to it.
+		Lacks: func(k object.Kind) bool { return k == object.PersistentVolume || k == object.VolumeAttachment },
 		Put: func(o object.Object) {
 			o.SetResourceVersion("")
 			switch o := o.(type) {

@@ -143,7 +143,7 @@ func rights() map[string]right {
 }
 
 // lags are what a node may ask for because a pod refers to it, which the authorizer learns a moment after the node.
-var lags = []string{"secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token"}
+var lags = []string{"secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token", "volumeattachments.storage.k8s.io"}
 
 // Wrong returns the calls that no node may make, and those that the API server forbade, but for what it allowed another time since a
 // pod refers to it.
