@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,8 @@ type AwaitsError struct {
 	Err    error
 	// Step is the step that waits, as messages of the kubelet name it, such as "WaitForAttach"; empty for SetUp.
 	Step string
+	// NotBefore is the time of the next try if no change of the object is certain to be reported; else zero.
+	NotBefore time.Time
 }
 
 func (e *AwaitsError) Error() string { return e.Err.Error() }
@@ -67,7 +70,7 @@ type Checker interface {
 type Unmounter interface {
 	Plugin
 	// Unmount releases the volume before its directory is removed. It is called again after failures and crashes,
-	// also for a volume that is incomplete or gone. It gets only the volume's paths. say receives what it waits for.
+	// also for a volume that is incomplete or gone. say receives what it waits for.
 	Unmount(ctx context.Context, at Place, say Say) error
 }
 
@@ -140,6 +143,17 @@ func UniqueName(p Plugin, key string) v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(p.Name() + "/" + key)
 }
 
+// Forgetter is a plugin whose volumes are held by another program, which may never come back: a CSI driver.
+type Forgetter interface {
+	Stager
+	// Holder returns the name of the program that holds the volume, or staged device, with this directory, and the
+	// volume's handle, by the plugin's note. The error is fs.ErrNotExist if there is no note.
+	Holder(dir string) (program, handle string, err error)
+	// Forget unmounts a volume, or a device if staged is set, and removes its note, without the program. It is called
+	// for volumes that nothing uses, also for those that are gone.
+	Forget(ctx context.Context, dir string, staged bool) error
+}
+
 // Staging is a device to stage or unstage.
 type Staging struct {
 	// Device is the device's key, Dir its directory.
@@ -180,6 +194,10 @@ type Place struct {
 	// Meta is the directory for the plugin's own data about the volume: pods/UID/plugins/PLUGIN/NAME under the root
 	// directory. Its parents may be missing.
 	Meta string
+	// Device is the key of the device that the volume uses by the manager's records, and Spec the volume's source as
+	// far as the manager knows it. Only Unmount gets them, for a volume whose own note can't be read.
+	Device string
+	Spec   Spec
 }
 
 // Mounted describes the mount of a volume for containers.

@@ -145,7 +145,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(), a.debugCommand(), a.cpCommand(),
 		a.portForwardCommand(),
 		a.podsCommand(), a.getCommand(), a.whyCommand(), a.describeCommand(), a.waitCommand(), a.containersCommand(),
-		a.logsCommand(), a.topCommand(), a.eventsCommand(), a.imagesCommand(), a.nodeCommand(), a.configCommand(),
+		a.logsCommand(), a.topCommand(), a.eventsCommand(), a.imagesCommand(), a.volumesCommand(), a.nodeCommand(), a.configCommand(),
 		a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)

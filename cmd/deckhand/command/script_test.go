@@ -129,6 +129,17 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 		fmt.Fprintln(ts.Stdout(), how, names)
 		return nil
 	}
+	agent.OnForget = func(id string) (local.Forgotten, error) {
+		if id == "u9/web" {
+			return local.Forgotten{}, &local.StatusError{Code: 409, Err: errors.New("pod default/web (u9) is wanted: delete it first, or remove its manifest")}
+		}
+		return local.Forgotten{Staged: "csi.example.com^h1"}, nil
+	}
+	if _, err := os.Stat(ts.MkAbs("volumes.yaml")); err == nil {
+		var volumes []local.Volume
+		ts.Check(yaml.UnmarshalStrict([]byte(ts.ReadFile("volumes.yaml")), &volumes))
+		agent.SetVolumes(volumes)
+	}
 	agent.OnAdd = func(name types.NamespacedName, c v1.EphemeralContainer) error {
 		return addContainer(ts, agent, name, c)
 	}

@@ -87,7 +87,7 @@ var elsewhere = []show.Hint{
 			"pods: `deckhand pods`",
 	},
 	{
-		Words: "volume volumes secret network networks",
+		Words: "secret network networks",
 		Alone: "pods' volumes and objects are in manifests: `deckhand pods -o wide` says where those are (ORIGIN); " +
 			"all pods are on one network",
 		Cluster: "the API server has the objects that pods refer to: `kubectl get configmaps,secrets,pvc -n " +

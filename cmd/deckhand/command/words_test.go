@@ -85,7 +85,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"load -i web.tar", 2, "`deckhand load FILE`"},
 		{"import web.tar", 2, "`deckhand images import FILE`"},
 		{"system prune", 2, "`deckhand images prune`"},
-		{"volume ls", 2, "`deckhand pods -o wide`"},
+		{"secret ls", 2, "`deckhand pods -o wide`"},
 		{"generate kube job", 2, "`deckhand pods -o yaml POD`"},
 		{"pause job", 2, "`deckhand stop POD`"},
 		{"get ns", 2, "`deckhand pods -A`"},

@@ -52,7 +52,7 @@ func Uses() []Use {
 		{"pods/*/volumes/kubernetes.io~csi/*/vol_data.json", []string{"volume/csi.record.write"}, podFiles},
 		{"plugins/kubernetes.io/csi/*/*/vol_data.json", []string{"volume/csi.record.write"}, podFiles},
 		{"staged/*/device", []string{"volume/manager/volumestate.Stages.write"}, podFiles},
-		{"staged/*/users/*/*", []string{"volume/manager/volumestate.record.enter"}, podFiles},
+		{"staged/*/users/*/*", []string{"volume/manager/volumestate.record.write"}, podFiles},
 		{"/ the path of a hostPath volume", []string{"volume/plugins.makeFile"}, podFiles},
 		{"/var/log/pods/*/*/*.gz", []string{"runtime/logs/layout.ContainerDir.Create"}, logs},
 

@@ -52,6 +52,11 @@ type Agent interface {
 	// *StatusError has code 404 for a pod that no source has, 409 if the pod can't have another container, and 422 if
 	// the container is invalid.
 	AddContainer(name types.NamespacedName, uid types.UID, c v1.EphemeralContainer) error
+	// Volumes lists the volumes that drivers may hold.
+	Volumes() ([]Volume, error)
+	// ForgetVolume removes a volume, by Volume.ID, without its driver. A *StatusError has code 404 if there is no such
+	// volume, and 409 if it may be in use.
+	ForgetVolume(ctx context.Context, id string) (Forgotten, error)
 }
 
 // Run is a set of pods that lives until it is closed.

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -156,6 +157,9 @@ func (r *registration) acquire(ctx context.Context, replaced <-chan struct{}) (l
 	defer cancel()
 	return r.gate.Acquire(own, 0)
 }
+
+// reachable reports whether the connection to the driver's socket is up.
+func (r *registration) reachable() bool { return r.conn.GetState() == connectivity.Ready }
 
 // absent is the error for a driver that hasn't registered.
 func absent(name string) error {

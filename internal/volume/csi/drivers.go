@@ -82,6 +82,9 @@ type Drivers struct {
 	volumes map[string]string
 	// attachments are those of the volumes that were found attached and may be in use, by their keys.
 	attachments map[string]attachment
+	// uncertain has the directories of volumes whose release has begun, because their records may not say so: on a full
+	// disk they can't be written.
+	uncertain map[string]bool
 }
 
 // driver is one driver's name with its registrations and facts.
@@ -129,7 +132,7 @@ func NewDrivers(c Config) *Drivers {
 	c.Patience, c.Written = cmp.Or(c.Patience, 2*time.Minute), cmp.Or(c.Written, 30*time.Second)
 	c.Absent = cmp.Or(c.Absent, time.Minute)
 	return &Drivers{conf: c, look: wake.NewSlot(), names: map[string]*driver{}, volumes: map[string]string{},
-		attachments: map[string]attachment{}}
+		attachments: map[string]attachment{}, uncertain: map[string]bool{}}
 }
 
 // Run removes drivers from the node's objects that have been gone for long enough, and wakes pods that wait for
@@ -457,7 +460,25 @@ func (d *Drivers) note(dir, name string) {
 	defer d.mu.Unlock()
 	if name == "" {
 		delete(d.volumes, dir)
+		delete(d.uncertain, dir)
 	} else {
 		d.volumes[dir] = name
 	}
+}
+
+// doubt records that the volume in this directory may have been released, or that the driver certainly holds it.
+func (d *Drivers) doubt(dir string, uncertain bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if uncertain {
+		d.uncertain[dir] = true
+	} else {
+		delete(d.uncertain, dir)
+	}
+}
+
+func (d *Drivers) doubts(dir string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.uncertain[dir]
 }

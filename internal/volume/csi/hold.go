@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
@@ -43,7 +45,7 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 			if err != nil || call == nil {
 				return err
 			}
-			f := find(h.dir, h.name, h.used)
+			f := p.find(h.dir, h.name, h.used)
 			switch first = f.next(want, p.drivers.conf.BootID); {
 			case first == blocked:
 				return fmt.Errorf("CSI driver %s: the volume was detached and attached again while pods use it: they "+
@@ -63,8 +65,11 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 				return err
 			}
 			if boot := p.drivers.conf.BootID; !stays || f.had[keyBoot] != boot {
-				return want.succeed(h.dir, boot)
+				if err := want.succeed(h.dir, boot); err != nil {
+					return err
+				}
 			}
+			p.drivers.doubt(h.dir, false)
 			return nil
 		})
 		switch {
@@ -79,36 +84,87 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 	}
 }
 
-// release lets the driver release the volume that the record in this directory names, with a call of this method, and
-// removes the directory's content. Without a record, no driver holds the volume.
-func (p Plugin) release(ctx context.Context, dir, name, method string, say volume.Say,
-	call func(ctx context.Context, by *registration, had record, path string) error) error {
-	had, err := readRecord(dir)
-	path := filepath.Join(dir, name)
+// releasing is a volume that a driver has to release at a place: name in the directory dir, which has the record.
+type releasing struct {
+	dir, name string
+	// recovered is used if the record can't be read; nil if the volume isn't known from elsewhere.
+	recovered record
+	// method is the call's gRPC name, and say receives what it waits for. argument is the volume's name for
+	// `deckhand volumes forget`.
+	method, argument string
+	say              volume.Say
+	call             func(ctx context.Context, by *registration, had record, path string) error
+}
+
+// unreachableRetry is the delay after a driver couldn't be reached, though its socket is there.
+const unreachableRetry = 10 * time.Second
+
+// release lets the driver release the volume that the record names, and removes the directory's content. Without a
+// record, no driver holds the volume.
+func (p Plugin) release(ctx context.Context, r releasing) error {
+	had, err := readRecord(r.dir)
+	path, torn := filepath.Join(r.dir, r.name), false
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil && r.recovered == nil:
+		return fmt.Errorf("%w; without it, no driver can be asked to release the volume: see that none holds it, and "+
+			"run `deckhand volumes forget %s`", err, bounded(r.argument))
 	case err != nil:
-		return fmt.Errorf("%w: without it, no driver can be asked to release the volume; see that none holds it, "+
-			"unmount %s, and remove the record", err, path)
+		p.drivers.conf.Log.Info("A CSI volume is released without its record, which can't be used", "err", err)
+		had, torn = r.recovered, true
 	}
 	driver := had[keyDriver]
-	p.drivers.note(dir, driver)
-	err = p.drivers.call(ctx, driver, method, say, func(ctx context.Context, by *registration) error {
-		// On a full disk volumes are released all the same.
-		if err := had.release(dir); err != nil && !atomicfile.DiskFails(err) {
-			return err
+	p.drivers.note(r.dir, driver)
+	err = p.drivers.call(ctx, driver, r.method, r.say, func(ctx context.Context, by *registration) error {
+		if !torn { // else it stays: a volume with such a record isn't used without another call
+			// On a full disk volumes are released all the same.
+			err := had.release(r.dir)
+			if err != nil && !atomicfile.DiskFails(err) {
+				return err
+			}
+			p.drivers.doubt(r.dir, true)
 		}
-		return call(ctx, by, had, path)
+		err := r.call(ctx, by, had, path)
+		if failed, ok := errors.AsType[*callError](err); ok && failed.code == codes.Unavailable && !by.reachable() {
+			// No registration is certain to follow: the driver may come back behind the same socket.
+			return &volume.AwaitsError{Object: awaited(driver), Err: err, NotBefore: time.Now().Add(unreachableRetry)}
+		}
+		return err
 	})
+	if awaits, ok := errors.AsType[*volume.AwaitsError](err); ok {
+		return &volume.AwaitsError{Object: awaits.Object, NotBefore: awaits.NotBefore,
+			Err: fmt.Errorf("%w: if it never comes back, run `deckhand volumes forget %s`", awaits.Err,
+				bounded(r.argument))}
+	}
 	if err != nil {
 		return err
 	}
-	if isMount(dir, name) {
+	if isMount(r.dir, r.name) {
 		p.drivers.conf.Log.Info("A CSI volume is still mounted after its driver has released it; it is unmounted now",
 			"plugin", driver, "path", path)
 	}
-	return p.forget(ctx, dir, name)
+	return p.forget(ctx, r.dir, r.name)
+}
+
+// Holder returns the driver that may hold a volume, by its record.
+func (Plugin) Holder(dir string) (driver, handle string, err error) {
+	had, err := readRecord(dir)
+	return had[keyDriver], had[keyHandle], err
+}
+
+// Forget implements volume.Forgetter. The driver may still hold the volume: it isn't called.
+func (p Plugin) Forget(ctx context.Context, dir string, staged bool) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if staged {
+		if had, err := readRecord(dir); err == nil {
+			p.drivers.forgetAttachment(deviceKey(had[keyDriver], had[keyHandle]))
+		}
+		return p.forget(ctx, dir, stageName)
+	}
+	return p.forget(ctx, dir, targetName)
 }
 
 // forget removes the record and the directory of a volume that no driver holds at this place any more.
@@ -125,10 +181,20 @@ func (p Plugin) forget(ctx context.Context, dir, name string) error {
 
 // find returns the state of a place. It removes what an interrupted write of the record has left: a kubelet that takes
 // over can't remove a directory with other files in it.
-func find(dir, name string, used bool) found {
+func (p Plugin) find(dir, name string, used bool) found {
 	checkpoint.Sweep(filepath.Join(dir, recordName))
-	had, err := readRecord(dir)
+	had, err := p.read(dir)
 	return found{had: had, err: err, mounted: isMount(dir, name), used: used, shared: name == stageName}
+}
+
+// read reads a record like readRecord. One that should say that a release has begun does so even if it couldn't be
+// written.
+func (p Plugin) read(dir string) (record, error) {
+	had, err := readRecord(dir)
+	if err == nil && p.drivers.doubts(dir) {
+		had[keyUncertain] = "true"
+	}
+	return had, err
 }
 
 // isMount reports whether something is mounted at a place. It doesn't access the mounted file system.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -29,6 +30,7 @@ var (
 	_ volume.Checker   = Plugin{}
 	_ volume.Unmounter = Plugin{}
 	_ volume.Attacher  = Plugin{}
+	_ volume.Forgetter = Plugin{}
 )
 
 // NewPlugin returns the plugin for volumes of these drivers. They are staged below the agent's root directory.
@@ -70,7 +72,7 @@ func (p Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, er
 	}
 	mounted := volume.Mounted{Path: filepath.Join(r.Dir, targetName), ReadOnly: s.readOnly}
 	if r.InUse {
-		f := find(r.Dir, targetName, true)
+		f := p.find(r.Dir, targetName, true)
 		if f.next(s.record(r.Pod.Spec.NodeName), p.drivers.conf.BootID) == keep {
 			p.drivers.note(r.Dir, f.had[keyDriver])
 			return mounted, nil
@@ -130,7 +132,8 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 			if by.stages && !g.inline() {
 				dir := p.device(&g.source)
 				// It may have become a driver that stages volumes.
-				if staged, err := readRecord(dir); err != nil || !staged.certain() || staged.attachedOtherwise(want) {
+				staged, err := p.read(dir)
+				if err != nil || !staged.certain() || staged.attachedOtherwise(want) {
 					return nil, nil, fmt.Errorf("CSI driver %s: the volume isn't staged", driver)
 				}
 				q.StagingTargetPath = filepath.Join(dir, stageName)
@@ -163,12 +166,13 @@ func digest(q proto.Message) (string, error) {
 // hold it all the same. Without a record, no driver holds the volume.
 func (p Plugin) Unmount(ctx context.Context, at volume.Place, say volume.Say) error {
 	const method = spec.Node_NodeUnpublishVolume_FullMethodName
-	return p.release(ctx, at.Dir, targetName, method, say, func(ctx context.Context, by *registration, had record,
-		path string) error {
-		// The record doesn't say whether the volume was migrated: like the kubelet's, these calls don't count as such.
-		_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
-			spec.NewNodeClient(by.conn).NodeUnpublishVolume,
-			&spec.NodeUnpublishVolumeRequest{VolumeId: had[keyHandle], TargetPath: path})
-		return err
-	})
+	return p.release(ctx, releasing{dir: at.Dir, name: targetName, method: method, say: say, recovered: recovered(at),
+		argument: path.Join(string(at.UID), filepath.Base(at.Dir)),
+		call: func(ctx context.Context, by *registration, had record, path string) error {
+			// The record doesn't say whether the volume was migrated: like the kubelet's, these calls don't count as such.
+			_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
+				spec.NewNodeClient(by.conn).NodeUnpublishVolume,
+				&spec.NodeUnpublishVolumeRequest{VolumeId: had[keyHandle], TargetPath: path})
+			return err
+		}})
 }

@@ -74,7 +74,7 @@ func (s *source) record(node string) record {
 }
 
 // key identifies the volume of a PersistentVolume.
-func (s *source) key() string { return s.driver + "^" + s.handle }
+func (s *source) key() string { return deviceKey(s.driver, s.handle) }
 
 // inline reports whether the volume is one of the pod's own.
 func (s *source) inline() bool { return s.lifecycle == storagev1.VolumeLifecycleEphemeral }

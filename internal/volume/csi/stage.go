@@ -10,9 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
@@ -25,6 +28,32 @@ const stageName = "globalmount"
 func (p Plugin) device(s *source) string {
 	sum := sha256.Sum256([]byte(s.handle))
 	return filepath.Join(p.devices, s.driver, hex.EncodeToString(sum[:]))
+}
+
+func deviceKey(driver, handle string) string { return driver + "^" + handle }
+
+// recordOf is the record of the volume with this key, as far as a release needs it; nil for an invalid key.
+func recordOf(key string) record {
+	driver, handle, ok := strings.Cut(key, "^")
+	if !ok {
+		return nil
+	}
+	return record{keyDriver: driver, keyHandle: handle}
+}
+
+// recovered is the record of a volume that the manager knows, as far as a release needs it; nil for others.
+func recovered(at volume.Place) record {
+	if at.Device != "" {
+		return recordOf(at.Device)
+	}
+	if at.Spec.Volume == nil {
+		return nil
+	}
+	s, err := sourceOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: at.UID}}, at.Spec)
+	if err != nil {
+		return nil
+	}
+	return record{keyDriver: s.driver, keyHandle: s.handle}
 }
 
 // Device identifies the volume of a PersistentVolume by its driver and handle. Inline volumes aren't staged.
@@ -42,7 +71,7 @@ func (p Plugin) Known(dir string) (volume.Staging, bool) {
 	if err != nil {
 		return volume.Staging{}, false
 	}
-	return volume.Staging{Device: had[keyDriver] + "^" + had[keyHandle], Dir: dir}, true
+	return volume.Staging{Device: deviceKey(had[keyDriver], had[keyHandle]), Dir: dir}, true
 }
 
 // Noted lists the staged volumes by their records.
@@ -65,7 +94,7 @@ func (Plugin) Uses(at volume.Place) (key string, err error) {
 	case err != nil || had[keyLifecycle] != string(storagev1.VolumeLifecyclePersistent):
 		return "", err
 	}
-	return had[keyDriver] + "^" + had[keyHandle], nil
+	return deviceKey(had[keyDriver], had[keyHandle]), nil
 }
 
 // Stage lets the driver stage the volume, if it stages volumes.
@@ -74,7 +103,7 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 	if err != nil {
 		return err
 	}
-	f, want := find(g.Dir, stageName, g.InUse || g.Used), record{keyDriver: s.driver, keyHandle: s.handle}
+	f, want := p.find(g.Dir, stageName, g.InUse || g.Used), record{keyDriver: s.driver, keyHandle: s.handle}
 	staged := func() bool {
 		if f.next(want, p.drivers.conf.BootID) != keep {
 			return false
@@ -137,14 +166,15 @@ func (p Plugin) Unstage(ctx context.Context, g volume.Staging) error {
 
 func (p Plugin) unstage(ctx context.Context, g volume.Staging) error {
 	const method = spec.Node_NodeUnstageVolume_FullMethodName
-	return p.release(ctx, g.Dir, stageName, method, g.Say, func(ctx context.Context, by *registration, had record,
-		path string) error {
-		if !by.stages {
-			return nil // a newer version of the driver doesn't stage volumes any more
-		}
-		_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
-			spec.NewNodeClient(by.conn).NodeUnstageVolume,
-			&spec.NodeUnstageVolumeRequest{VolumeId: had[keyHandle], StagingTargetPath: path})
-		return err
-	})
+	return p.release(ctx, releasing{dir: g.Dir, name: stageName, method: method, say: g.Say, argument: g.Device,
+		recovered: recordOf(g.Device),
+		call: func(ctx context.Context, by *registration, had record, path string) error {
+			if !by.stages {
+				return nil // a newer version of the driver doesn't stage volumes any more
+			}
+			_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
+				spec.NewNodeClient(by.conn).NodeUnstageVolume,
+				&spec.NodeUnstageVolumeRequest{VolumeId: had[keyHandle], StagingTargetPath: path})
+			return err
+		}})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -21,7 +22,7 @@ import (
 // adopt takes over the volumes that an earlier agent has mounted for ephemeral containers only: those of containers
 // that run, and the emptyDirs that other ones have left, because their files still count for the limits of the pod. The
 // pod doesn't depend on these volumes: a failure is an event, and Run tries again. It waits at most Config.Early for
-// each container; a mount that takes longer continues.
+// all of them; a mount that takes longer continues.
 func (m *Manager) adopt(ctx context.Context, p *v1.Pod, objects object.View) {
 	for _, e := range m.takeOver(ctx, p, objects) {
 		m.conf.Recorder.Event(p, e)
@@ -66,13 +67,18 @@ func (m *Manager) takeOver(ctx context.Context, p *v1.Pod, objects object.View) 
 	if err != nil {
 		m.log.Error(err, "Can't find emptyDirs of ended ephemeral containers", "pod", klog.KObj(p))
 	}
+	errs := make([]error, len(p.Spec.EphemeralContainers))
+	var all sync.WaitGroup
 	for i := range p.Spec.EphemeralContainers {
 		c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		err := m.adoptFor(ctx, p, m.adoptable(p, c, there), objects)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		all.Go(func() { errs[i] = m.adoptFor(ctx, p, m.adoptable(p, c, there), objects) })
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	for i, err := range errs {
+		if c := &p.Spec.EphemeralContainers[i]; err != nil {
 			reason, why := pod.ReasonFailedMount, err.Error()
 			if f, ok := errors.AsType[*pod.Failure](err); ok {
 				reason, why = f.Reason, f.Message

@@ -25,7 +25,7 @@ func (m *Manager) adoptInUse() error {
 	if m.conf.Attached == nil {
 		return nil
 	}
-	held, err := m.stages.Held()
+	held, err := m.stages.InUse()
 	if err != nil {
 		return fmt.Errorf("find the attached volumes that are in use, without which none is attached: %w", err)
 	}

@@ -93,7 +93,14 @@ func (m *Manager) plan(ctx context.Context, p *v1.Pod, containers []*v1.Containe
 		return nil, nil, err
 	}
 	wants, problems = volumestate.Plan(ctx, m.conf.Plugins, m.conf.Claims, p, containers, objects)
-	problems = m.unmounted(p, problems)
+	m.mu.Lock()
+	var earlier []*volumestate.Wanted
+	if wish := m.desired[p.UID]; wish != nil {
+		earlier = wish.Volumes
+	}
+	m.mu.Unlock()
+	wants, clashes := volumestate.Apart(wants, earlier)
+	problems = m.unmounted(p, append(problems, clashes...))
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err()
 	}

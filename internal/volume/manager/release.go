@@ -191,6 +191,27 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	return nil
 }
 
+// source returns the source of the volume at a place, if this agent has mounted it, or if it is one of the desired pod's
+// own; else the zero Spec.
+func (m *Manager) source(at volumestate.Place, plugin volume.Plugin) volume.Spec {
+	m.mu.Lock()
+	left := m.leaving.Of(at.UID)
+	m.mu.Unlock()
+	for _, e := range left {
+		if e.Place == at {
+			return e.Spec
+		}
+	}
+	if p := m.conf.Pod(at.UID); p != nil {
+		for i := range p.Spec.Volumes {
+			if s := (volume.Spec{Volume: &p.Spec.Volumes[i]}); s.Name() == at.Name && plugin.Supports(s) {
+				return s
+			}
+		}
+	}
+	return volume.Spec{}
+}
+
 // tearDown unmounts a volume and removes its directories: first the bind mounts of its parts, last the plugin's
 // data.
 func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volume.Plugin,
@@ -200,6 +221,10 @@ func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volu
 	m.mu.Unlock()
 	m.remounted.Wake()
 	place := m.layout.Place(p)
+	if s, ok := plugin.(volume.Stager); ok {
+		place.Device = m.stages.Device(s, volumestate.User{UID: p.UID, Name: p.Name})
+		place.Spec = m.source(p, plugin)
+	}
 	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), volumestate.SubPaths), p.Name); err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (o *Operation) Key() Key { return o.key }
 // Kind is the kind of work that the operation does: Task.Kind.
 func (o *Operation) Kind() string { return o.kind }
 
+// Undoes reports whether the operation undoes earlier work: Task.Undoes.
+func (o *Operation) Undoes() bool { return o.undoes }
+
 // Began is when Start created the operation. It may have waited for its turn after that.
 func (o *Operation) Began() time.Time { return o.began }
 

@@ -159,6 +159,13 @@ func (g *Group) Of(owner string) []*Operation {
 	return list
 }
 
+// On returns the operations on a key that haven't ended, in the order of Start.
+func (g *Group) On(key Key) []*Operation {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.lines[key])
+}
+
 // Forget removes the recorded failures of an owner.
 func (g *Group) Forget(owner string) {
 	g.mu.Lock()

@@ -47,7 +47,7 @@ func failure(a pod.Action, err error) *pod.Failure {
 	f := &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
 		Disk: atomicfile.DiskFails(err)}
 	if awaits, ok := errors.AsType[*volume.AwaitsError](err); ok {
-		f.Awaits = awaits.Object
+		f.Awaits, f.NotBefore = awaits.Object, awaits.NotBefore
 	}
 	return f
 }

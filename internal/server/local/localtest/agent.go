@@ -33,6 +33,7 @@ type Agent struct {
 	journals map[types.UID][2]string
 	config   local.Configuration
 	node     local.Node
+	volumes  []local.Volume
 	changed  wake.Group
 	// OnSnapshot, if set, is called after each Snapshot. It must be set before the agent is used.
 	OnSnapshot func()
@@ -43,6 +44,8 @@ type Agent struct {
 	OnStop func(how string, names ...types.NamespacedName) error
 	// OnAdd implements AddContainer. It must be set before the agent is used.
 	OnAdd func(pod types.NamespacedName, c v1.EphemeralContainer) error
+	// OnForget implements ForgetVolume. It must be set before the agent is used.
+	OnForget func(id string) (local.Forgotten, error)
 	// OnSession serves exec, attach and portForward, Pages the pages by path. Both must be set before the agent is
 	// used.
 	Pages     map[string]http.Handler
@@ -144,6 +147,25 @@ func (a *Agent) SetNode(n local.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.node = n
+}
+
+// SetVolumes sets the volumes that drivers may hold.
+func (a *Agent) SetVolumes(volumes []local.Volume) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.volumes = volumes
+}
+
+// Volumes implements local.Agent.
+func (a *Agent) Volumes() ([]local.Volume, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.volumes, nil
+}
+
+// ForgetVolume implements local.Agent.
+func (a *Agent) ForgetVolume(_ context.Context, id string) (local.Forgotten, error) {
+	return a.OnForget(id)
 }
 
 // Node implements local.Agent.

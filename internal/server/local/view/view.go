@@ -110,6 +110,9 @@ type Config struct {
 	// Pulls returns the pulls in progress.
 	Pulls func(context.Context) image.Underway
 	Disks Disks
+	// Volumes has the volumes that drivers may hold. Forgotten is called after one was removed without its driver.
+	Volumes   Volumes
+	Forgotten func()
 	// Tasks counts the node's processes.
 	Tasks func(context.Context) stats.Tasks
 	// Exposures lists users other than root that can change, through files, which pods run.

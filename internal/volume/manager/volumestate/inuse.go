@@ -58,9 +58,9 @@ func (u *InUse) List(desired Desired) []v1.UniqueVolumeName {
 	return slices.Compact(names)
 }
 
-// Held returns the volumes of pods that may be in use by the notes of plugins on disk. It also reads the notes of
+// InUse returns the volumes of pods that may be in use by the notes of plugins on disk. It also reads the notes of
 // devices, see Devices. It is called after Adopt.
-func (s *Stages) Held() (map[Place]v1.UniqueVolumeName, error) {
+func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 	held, unread := map[Place]v1.UniqueVolumeName{}, map[Place]bool{}
 	uids, err := s.layout.UIDs()
 	errs := []error{err}
@@ -113,7 +113,7 @@ func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
 	return nil
 }
 
-// Devices returns the names of the attached devices that Held has found and that haven't been unstaged since.
+// Devices returns the names of the attached devices that InUse has found and that haven't been unstaged since.
 func (s *Stages) Devices() []v1.UniqueVolumeName {
 	s.mu.Lock()
 	defer s.mu.Unlock()

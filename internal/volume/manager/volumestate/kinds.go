@@ -10,6 +10,8 @@ const (
 	Refresh  = "refresh "
 	Part     = "part "
 	Teardown = "teardown"
+	// Forget is a teardown without the program that holds the volume.
+	Forget = "forget"
 	// Remove is followed by the name of the removed part of a pod's directory.
 	Remove = "remove "
 )
@@ -32,4 +34,6 @@ func Doing(kind string) string {
 }
 
 // IsTeardown reports whether operations of this kind remove a volume or a part of a pod's directory.
-func IsTeardown(kind string) bool { return kind == Teardown || strings.HasPrefix(kind, Remove) }
+func IsTeardown(kind string) bool {
+	return kind == Teardown || kind == Forget || strings.HasPrefix(kind, Remove)
+}

@@ -30,7 +30,7 @@ import (
 // The devices and their users are recorded on disk, so that they survive a restart of the agent:
 //
 //	staged/HASH/device          the plugin's name, the device's key and directory
-//	staged/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it
+//	staged/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it; not empty if it only may use it
 //
 // The file "device" is written before the device is staged, and removed after the device was unstaged. A user's file
 // is written before the user's volume is mounted, and removed after the volume was unmounted. The directory of the
@@ -43,7 +43,7 @@ type Stages struct {
 
 	mu     sync.Mutex
 	staged map[string]bool                // records of the devices that this agent has staged, by their directories
-	noted  map[record]v1.UniqueVolumeName // the devices that Held has found
+	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found
 }
 
 // User is a volume of a pod that uses a device.
@@ -132,7 +132,8 @@ func (s *Stages) read(r record) (device, error) {
 // methods.
 //
 // A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
-// without users would be unstaged.
+// without users would be unstaged. A volume whose own note can't be read counts as a user of every device of its
+// plugin until it is removed, unless an earlier agent has recorded its device.
 func (s *Stages) Adopt() error {
 	var errs []error
 	for _, plugin := range s.plugins {
@@ -149,8 +150,8 @@ func (s *Stages) Adopt() error {
 		if len(devices) == 0 {
 			continue
 		}
-		if err := s.adoptUsers(plugin, records); err != nil {
-			errs = append(errs, err)
+		unread, err := s.adoptUsers(plugin, records)
+		if errs = append(errs, unread, err); err != nil {
 			continue
 		}
 		for r, d := range devices {
@@ -162,8 +163,9 @@ func (s *Stages) Adopt() error {
 	return errors.Join(errs...)
 }
 
-// adoptUsers records the volumes of pods that use these devices, by key.
-func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) error {
+// adoptUsers records the volumes of pods that use these devices, by key. unread are the errors of notes that can't be
+// read.
+func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) (unread, err error) {
 	uids, err := s.layout.UIDs()
 	errs := []error{err}
 	for _, uid := range uids {
@@ -173,28 +175,85 @@ func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) err
 			if p.Plugin != PluginDir(plugin.Name()) {
 				continue
 			}
-			key, err := plugin.Uses(s.layout.Place(p))
-			if r, ok := devices[key]; ok && err == nil {
-				err = r.enter(User{UID: uid, Name: p.Name})
+			u := User{UID: uid, Name: p.Name}
+			key, e := plugin.Uses(s.layout.Place(p))
+			if e != nil {
+				unread = errors.Join(unread, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, e))
+				e = s.guess(plugin, u, devices)
+			} else if r, ok := devices[key]; ok {
+				e = r.enter(u)
 			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, err))
+			if e != nil {
+				errs = append(errs, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, e))
 			}
 		}
+	}
+	return unread, errors.Join(errs...)
+}
+
+// guess records a volume as a user of all these devices, unless an earlier agent has recorded its device.
+func (s *Stages) guess(plugin volume.Stager, u User, devices map[string]record) error {
+	if s.Device(plugin, u) != "" {
+		return nil
+	}
+	var errs []error
+	for _, r := range devices {
+		errs = append(errs, r.write(u, os.O_EXCL, "guess"))
 	}
 	return errors.Join(errs...)
 }
 
+// place is the place of the user's volume.
+func (u User) place(plugin volume.Plugin) Place {
+	return Place{UID: u.UID, Plugin: PluginDir(plugin.Name()), Name: u.Name}
+}
+
+// Device returns the key of the device of this plugin that a volume of a pod uses by the records; empty if they have
+// none or several.
+func (s *Stages) Device(plugin volume.Stager, u User) (key string) {
+	devices, err := s.devicesOf(plugin, u)
+	if err != nil || len(devices) != 1 {
+		return ""
+	}
+	for _, d := range devices {
+		key = d.Key
+	}
+	return key
+}
+
+// devicesOf returns the devices of this plugin that the volume certainly uses, by the records.
+func (s *Stages) devicesOf(plugin volume.Stager, u User) (map[record]device, error) {
+	all, err := s.records()
+	found := map[record]device{}
+	for _, r := range all {
+		if mark, e := os.Lstat(r.user(u)); e != nil || mark.Size() > 0 {
+			continue
+		}
+		d, e := s.read(r)
+		if err = errors.Join(err, e); e == nil && d.Plugin == plugin.Name() {
+			found[r] = d
+		}
+	}
+	return found, err
+}
+
 // enter records a user.
-func (r record) enter(u User) error {
+func (r record) enter(u User) error { return r.write(u, os.O_TRUNC, "") }
+
+// write writes a user's file, with this flag of open(2).
+func (r record) write(u User, flag int, text string) error {
 	if err := os.MkdirAll(filepath.Dir(r.user(u)), 0o700); err != nil {
 		return err
 	}
-	mark, err := os.OpenFile(r.user(u), os.O_CREATE|os.O_WRONLY, 0o600)
+	mark, err := os.OpenFile(r.user(u), os.O_CREATE|os.O_WRONLY|flag, 0o600)
+	if flag == os.O_EXCL && errors.Is(err, fs.ErrExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	return mark.Close()
+	_, err = mark.WriteString(text)
+	return errors.Join(err, mark.Close())
 }
 
 // Enter stages the device of a volume unless it is staged.
@@ -287,7 +346,7 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 
 // uses reports whether the user's volume is, or may be, on the device: other users wait for it.
 func (s *Stages) uses(plugin volume.Stager, u User, device string) bool {
-	key, err := plugin.Uses(s.layout.Place(Place{UID: u.UID, Plugin: PluginDir(plugin.Name()), Name: u.Name}))
+	key, err := plugin.Uses(s.layout.Place(u.place(plugin)))
 	return err != nil || key == device
 }
 
@@ -393,6 +452,11 @@ func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) err
 	if err := r.forget(u); err != nil {
 		return err
 	}
+	return s.remove(ctx, r)
+}
+
+// remove removes the record of a device that is gone from this node.
+func (s *Stages) remove(ctx context.Context, r record) error {
 	if err := teardown.Remove(ctx, s.dir(), filepath.Base(string(r))); err != nil {
 		return err
 	}

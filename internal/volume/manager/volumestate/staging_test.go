@@ -323,7 +323,8 @@ func TestUsedDevice(t *testing.T) {
 	}
 }
 
-// If one of the users of a kubelet's devices can't be found, none is unstaged: it might be the last.
+// A volume of a kubelet whose note can't be read may use any device: these stay until it is gone, and no longer. What it
+// uses isn't known.
 func TestUnreadableUserOfADevice(t *testing.T) {
 	root := t.TempDir()
 	var unstaged []volume.Staging
@@ -338,6 +339,22 @@ func TestUnreadableUserOfADevice(t *testing.T) {
 		t.Errorf("adopted: %v", err)
 	}
 	if err := s.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(unstaged) > 0 {
+		t.Errorf("unstaged %+v: %v", unstaged, err)
+	}
+	torn, other := volumestate.User{UID: "uid-a", Name: "data"}, volumestate.User{UID: "uid-b", Name: "data"}
+	if key := s.Device(d, torn); key != "" {
+		t.Errorf("its device is %q, which is a guess", key)
+	}
+	if err := s.Enter(t.Context(), d, volume.Request{}, other); err != nil {
+		t.Fatal(err)
+	}
+	if key := s.Device(d, other); key != "../../sda" {
+		t.Errorf("the device of the other one is %q", key)
+	}
+	if err := errors.Join(s.Adopt(), s.Leave(t.Context(), d.name, other, nil)); err == nil || len(unstaged) > 0 {
+		t.Errorf("unstaged %+v: %v", unstaged, err)
+	}
+	if err := s.Leave(t.Context(), d.name, torn, nil); err != nil || len(unstaged) != 1 {
 		t.Errorf("unstaged %+v: %v", unstaged, err)
 	}
 }
