@@ -49,6 +49,9 @@
 //
 // # Objects of the API server
 //
+// nodeobject reports the attachable volumes that the node uses in calls of their own, because another node may wait for
+// such a volume, and says which volumes are attached.
+//
 // clusterobjects reads an object by name when the first pod needs it, and follows it until the last one has ended.
 // The executor waits some seconds for a first answer (Finder.Await) before it reports a failure, and calls
 // Finder.Forget when a pod's volumes or the pod are gone; until then everything that the pod asked for is kept up to

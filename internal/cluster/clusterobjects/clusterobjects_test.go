@@ -290,6 +290,10 @@ func TestVolumeAttachments(t *testing.T) {
 			if n := a.count(what); c.statuses == nil && n != 1 {
 				t.Errorf("%s: %d calls for the first answer", title, n)
 			}
+			time.Sleep(499*time.Millisecond - latency)
+			if n := a.count(what); c.statuses == nil && n != 1 {
+				t.Errorf("%s: %d calls in the first half second", title, n)
+			}
 			time.Sleep(5 * time.Minute)
 			first := a.count(what)
 			if first < 10 || first > 25 {

@@ -176,11 +176,10 @@ func (v *volumesInUse) due(list []v1.UniqueVolumeName) (at time.Time, needed boo
 	if list == nil || !outdated && v.older == nil {
 		return time.Time{}, false
 	}
-	at = v.retry.Due()
-	if again := v.at.Add(minGap); same && again.After(at) {
-		at = again // another client has changed it
+	if same && v.limit == nil { // another client has changed it
+		return v.at.Add(minGap), true
 	}
-	return at, true
+	return v.retry.Due(), true
 }
 
 // send sets the object's list.
@@ -192,10 +191,9 @@ func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) err
 		return err
 	}
 	v.mu.Lock()
-	limit := append([]v1.UniqueVolumeName{}, list...)
-	slices.Sort(limit)
+	limit := list
 	if v.limit != nil {
-		limit = within(limit, v.limit)
+		limit = within(slices.Clone(list), v.limit)
 	}
 	v.sent, v.at, v.limit, v.watched = list, time.Now(), limit, false
 	v.publish() // before the server may remove names

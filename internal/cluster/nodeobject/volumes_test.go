@@ -269,8 +269,32 @@ func TestVolumesInUse(t *testing.T) {
 			r.server.hold(false)
 			r.server.hold(true)
 			r.after(30*time.Millisecond, "the watch has passed it", names{"b"})
+			r.after(500*time.Millisecond, "this answer is lost, too", names{"b"}, ab)
+			r.server.hold(false)
 			r.server.lose = nil
-			r.after(time.Second, "answered", ab, ab)
+			r.after(2*time.Second, "answered", ab, ab)
+		}},
+		"calls without an answer": {ab, ab, func(r *volumesRig) {
+			r.server.refuse = func(names) error { return errors.NewTimeoutError("no answer", 0) }
+			r.uses("b")
+			r.after(30*time.Millisecond, "a may be removed", names{"b"}, names{"b"})
+			r.uses("a", "b")
+			r.after(500*time.Millisecond, "it may be so still", names{"b"}, ab)
+			r.server.refuse = nil
+			r.after(2*time.Second, "answered", ab, ab)
+		}},
+		"removed before the answer": {nil, a, func(r *volumesRig) {
+			r.server.answers = 100 * time.Millisecond
+			r.uses("a")
+			r.after(30*time.Millisecond, "sent", a, a)
+			r.server.hold(true)
+			r.server.others(func(*v1.Node) *v1.Node { return nil })
+			r.server.mu.Lock()
+			r.server.tell(r.server.states[0])
+			r.server.mu.Unlock()
+			r.after(200*time.Millisecond, "answered for an object that is gone", nil)
+			r.server.hold(false)
+			r.after(time.Minute, "made again", nil)
 		}},
 		"refused": {nil, a, func(r *volumesRig) {
 			failures := 3
@@ -354,13 +378,19 @@ func TestVolumesInUse(t *testing.T) {
 		"restored from a backup": {nil, nil, func(r *volumesRig) {
 			r.uses("a")
 			r.after(time.Minute, "reported", nil, a)
+			r.server.answers = 100 * time.Millisecond
 			r.server.fakeNodes.mu.Lock()
 			r.server.version = 10
 			r.server.fakeNodes.mu.Unlock()
 			r.attach("a")
-			r.after(0, "asked", a, a)
+			r.after(50*time.Millisecond, "asked", nil, a)
+			r.attach("a", "b")
+			r.after(100*time.Millisecond, "versions count from the answer", a)
+			if n := len(r.board.Now().VolumesAttached); n != 2 {
+				r.t.Errorf("the state during the call isn't seen: %d", n)
+			}
 			r.attach()
-			r.after(0, "versions count from there", nil)
+			r.after(0, "detached", nil)
 			r.server.others(func(*v1.Node) *v1.Node { return nil })
 			r.after(time.Minute, "made again", nil)
 			r.server.fakeNodes.mu.Lock()
