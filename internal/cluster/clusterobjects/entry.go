@@ -485,8 +485,8 @@ func (f *Finder) record(e *entry, change func(*entry)) {
 	}
 }
 
-// failed records that there is no answer for now. An earlier answer stays valid, unless it is a VolumeAttachment, whose
-// volume may have been detached; pods that wait for an answer get the reason.
+// failed records that there is no answer for now. An earlier answer stays valid, except a VolumeAttachment:
+// its volume may have been detached. Pods that wait for an answer get the reason.
 func (f *Finder) failed(e *entry, err error) {
 	f.mu.Lock()
 	awaited := e.asking

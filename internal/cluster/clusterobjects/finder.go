@@ -6,9 +6,9 @@
 // An object is read when the first pod asks for it, and kept up to date until no pod needs it any more. Each
 // ConfigMap, Secret, RuntimeClass and CSIDriver has a watch of its own that selects its name: a node may not watch
 // others. ConfigMaps and Secrets may be read periodically instead. All Services share one watch. Claims,
-// PersistentVolumes, VolumeAttachments and service accounts, which a node may only get, are read for each pod, and again
-// while a pod waits for them. No caller waits for the API server: an object that isn't available yet is object.Unknown, and its
-// users are woken later.
+// PersistentVolumes, VolumeAttachments and service accounts, which a node may only get, are read for each pod, and
+// again while a pod waits for them. No caller waits for the API server: an object that isn't available yet is
+// object.Unknown, and its users are woken later.
 package clusterobjects
 
 import (

@@ -56,13 +56,14 @@ type Facts struct {
 	// CSINodeMissing is why the node's CSINode object can't be relied on yet; empty once the agent has written it or
 	// found it up to date, and without an API server.
 	CSINodeMissing string
-	// InUse are the sorted names of attachable volumes that this node wants or uses. It is nil until the volume manager
-	// has determined it after a start: then the list in the node's object stays as found. An empty list isn't nil.
+	// InUse are the sorted names of attachable volumes that this node wants or uses. It is nil until the volume
+	// manager has determined it after a start: then the list in the node's object stays as found. An empty list isn't
+	// nil.
 	InUse []v1.UniqueVolumeName
-	// ReportedInUse are the names that the node's object lists as in use, and VolumesAttached the volumes that the same
-	// state of the object lists as attached. Both are nil while no such state is known, and without an API server. A
-	// name stays in ReportedInUse only as long as no call that may remove it from the object was sent. Attached combines
-	// both lists.
+	// ReportedInUse are the names that the node's object lists as in use, and VolumesAttached the volumes that the
+	// same state of the object lists as attached. Both are nil until such a state was received, and without an API
+	// server. A name stays in ReportedInUse only as long as no call that may remove it from the object was sent.
+	// Attached combines both lists.
 	ReportedInUse   []v1.UniqueVolumeName
 	VolumesAttached []v1.AttachedVolume
 }

@@ -71,8 +71,9 @@ type Config struct {
 }
 
 // Fields are the facts that a Node always writes.
-const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised | nodefacts.CSILabels |
-	nodefacts.ReportedInUse | nodefacts.VolumesAttached
+const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs |
+	nodefacts.ObjectTTL | nodefacts.Advertised | nodefacts.CSILabels | nodefacts.ReportedInUse |
+	nodefacts.VolumesAttached
 
 // Node maintains the object of this node.
 type Node struct {

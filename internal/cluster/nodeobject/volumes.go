@@ -53,7 +53,7 @@ type volumesInUse struct {
 	answered []v1.UniqueVolumeName
 	version  string
 	// older is the watch's newest state if it is older than that answer. If that lasts, the server's data was restored
-	// from a backup, and versions start anew with the answer to another call.
+	// from a backup, and the answer to another call has the first version of the new order.
 	older *volumeLists
 	// watched says that the watch has set lists since the last call was sent.
 	watched bool
@@ -149,7 +149,7 @@ func (v *volumesInUse) report(ctx context.Context) time.Time {
 	case err != nil:
 		if !v.reported && !apiclient.Unusable(err) {
 			v.reported = true
-			v.conf.Log.Error(err, "The node's volumes in use aren't up to date; volumes wait to be attached or detached")
+			v.conf.Log.Error(err, "The node's volumes in use aren't up to date; volumes aren't attached or detached")
 		}
 		v.retry.Failed(err)
 	default:
@@ -170,7 +170,7 @@ func (v *volumesInUse) due(list []v1.UniqueVolumeName) (at time.Time, needed boo
 	same := slices.Equal(list, v.sent)
 	expected := list
 	if same && v.version != "" {
-		expected = v.answered // what the server made of it
+		expected = v.answered // the server may have dropped names
 	}
 	outdated := v.lists != nil && (v.limit != nil || !slices.Equal(v.lists.inUse, expected))
 	if list == nil || !outdated && v.older == nil {
