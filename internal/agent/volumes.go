@@ -104,7 +104,7 @@ func newDrivers(b *foundation, r *runtimeParts) (*csi.Drivers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := csi.Config{Node: b.cfg.NodeName, NoController: !ptr.Deref(b.kubelet().EnableControllerAttachDetach, true),
+	c := csi.Config{NoController: !ptr.Deref(b.kubelet().EnableControllerAttachDetach, true),
 		BootID: bootID(), Facts: facts, Changed: b.wakes.objectsChanged, Meter: b.meter.Volumes,
 		Log: b.log.WithName("csi")}
 	if b.joins() {

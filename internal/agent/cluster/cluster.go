@@ -353,6 +353,9 @@ func (c *Cluster) Modules() []modules.Module {
 		{Name: "events for the API server", Run: c.events.Run},
 		{Name: "mirror pods", Run: c.mirrors.Run},
 		{Name: "objects of pods", Run: c.objects.Run},
+		{Name: "attachments of volumes", Run: func(ctx context.Context) error {
+			return c.objects.FollowAttachments(ctx, c.conf.Facts, c.conf.Node.NodeName)
+		}},
 	}
 	for _, r := range c.renewers {
 		list = append(list, modules.Module{Name: "certificate " + r.Name(), Run: r.Run})

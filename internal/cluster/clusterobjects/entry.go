@@ -158,10 +158,11 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 		if why == "" {
 			why = "the API server is being asked"
 		}
-		if f.conf.Known.Away() {
+		away := f.conf.Known.Away()
+		if away {
 			why += f.conf.Known.WhyUnknown(k)
 		}
-		return nil, &object.Unknown{Key: k, Why: why}
+		return nil, &object.Unknown{Key: k, Why: why, Away: away}
 	}
 	return e, e.err
 }

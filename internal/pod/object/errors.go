@@ -21,6 +21,8 @@ type Unknown struct {
 	Why string
 	// NotBefore is when to request the object again even without a wake-up; zero if that can't help.
 	NotBefore time.Time
+	// Away says that the API server doesn't answer any request.
+	Away bool
 }
 
 func (e *Unknown) Error() string {
@@ -34,6 +36,12 @@ func (e *Unknown) Error() string {
 func IsUnknown(err error) bool {
 	var unknown *Unknown
 	return errors.As(err, &unknown)
+}
+
+// IsAway reports whether an error is, or wraps, an *Unknown because the API server doesn't answer any request.
+func IsAway(err error) bool {
+	unknown, ok := errors.AsType[*Unknown](err)
+	return ok && unknown.Away
 }
 
 // NotBefore returns Unknown.NotBefore, the time when to request the object again, if the error is or wraps an

@@ -2,20 +2,16 @@ package csi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -45,12 +41,6 @@ func (a attachment) note(r record) {
 // without an object needs them as well (API: CSIDriverSpec.attachRequired).
 func attaches(from object.View, d *storagev1.CSIDriver, s *source) bool {
 	return !s.inline() && from.Admitted() && ptr.Deref(d.Spec.AttachRequired, true)
-}
-
-// attachmentName is the name of the VolumeAttachment of a volume at a node.
-func attachmentName(driver, handle, node string) string {
-	sum := sha256.Sum256([]byte(handle + driver + node))
-	return "csi-" + hex.EncodeToString(sum[:])
 }
 
 // Attaches implements volume.Attacher.
@@ -109,9 +99,9 @@ const (
 
 // next decides whether the volume can be used, or why it has to wait.
 func (a attaching) next() (u use, cause string) {
-	o, away := a.object, object.IsUnknown(a.err)
+	o := a.object
 	switch {
-	case a.held && away && a.attached == a.reported:
+	case a.held && object.IsAway(a.err) && a.attached == a.reported:
 		return useHeld, ""
 	case !a.reported:
 		return wait, "the node's status in the API doesn't list the volume in volumesInUse yet"
@@ -145,8 +135,8 @@ type user struct {
 	inUse bool
 }
 
-// attachment returns the attachment of a volume. If the volume isn't attached yet, the
-// error is a *volume.AwaitsError: changes of the VolumeAttachment and of the node's lists wake the pods that wait.
+// attachment returns the attachment of a volume. If the volume isn't attached yet, the error is a *volume.AwaitsError:
+// changes of the VolumeAttachment and of the node's lists wake the pods that wait.
 //
 // While the API server is away, other pods can use a volume that this agent has found attached. After a restart of the
 // agent that holds only for a staged volume whose publish_context is empty, which the record says: it doesn't have the
@@ -156,7 +146,7 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 	if !attaches(from, d, s) {
 		return attachment{}, nil
 	}
-	o := pod.Object{Kind: string(object.VolumeAttachment), Name: attachmentName(s.driver, s.handle, by.node)}
+	o := pod.Object{Kind: string(object.VolumeAttachment), Name: object.AttachmentName(s.driver, s.handle, by.node)}
 	failed := func(err error) error { return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach"} }
 	if p.drivers.conf.NoController {
 		return attachment{}, failed(errors.New("it has to be attached to this node, which controllers may not do " +
@@ -224,28 +214,4 @@ func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached bool) {
 	}
 	f := d.conf.Board.Now()
 	return slices.Contains(f.ReportedInUse, name), f.Attached(name)
-}
-
-// wakeAttachments wakes the pods that wait for volumes whose entry in one of the node's lists differs between two
-// states of the facts.
-func (d *Drivers) wakeAttachments(before, now *nodefacts.Facts) {
-	seen := map[v1.UniqueVolumeName]int{}
-	for i, f := range []*nodefacts.Facts{before, now} {
-		for _, name := range f.ReportedInUse {
-			seen[name] += 1 - 2*i
-		}
-		for _, v := range f.VolumesAttached {
-			seen[v.Name] += 4 - 8*i
-		}
-	}
-	var changed []pod.Object
-	for name, differs := range seen {
-		key, ok := strings.CutPrefix(string(name), Plugin{}.Name()+"/")
-		driver, handle, found := strings.Cut(key, "^")
-		if differs != 0 && ok && found {
-			changed = append(changed, pod.Object{Kind: string(object.VolumeAttachment),
-				Name: attachmentName(driver, handle, d.conf.Node)})
-		}
-	}
-	d.conf.Changed(changed...)
 }

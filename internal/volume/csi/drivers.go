@@ -46,8 +46,6 @@ type Config struct {
 	Changed func(...pod.Object)
 	Meter   Meter
 	Log     logr.Logger
-	// Node is the node's name.
-	Node string
 	// NoController says that no controller may attach volumes to the node (enableControllerAttachDetach).
 	NoController bool
 	// BootID is the ID of this boot of the machine: a driver's staged volumes are gone in the next one.
@@ -135,22 +133,10 @@ func NewDrivers(c Config) *Drivers {
 		attachments: map[string]attachment{}, uncertain: map[string]bool{}}
 }
 
-// Run removes drivers from the node's objects that have been gone for long enough, and wakes pods that wait for
-// attachments, until ctx ends. Then it closes the connections: nothing may register or call any more. The error is nil.
+// Run removes drivers from the node's objects that have been gone for long enough, until ctx ends. Then it closes the
+// connections: nothing may register or call any more. The error is nil.
 func (d *Drivers) Run(ctx context.Context) error {
-	var lists <-chan struct{}
-	before := &nodefacts.Facts{}
-	if d.conf.Board != nil {
-		changed, stop := d.conf.Board.Watch(nodefacts.ReportedInUse | nodefacts.VolumesAttached)
-		defer stop()
-		lists = changed
-	}
 	for {
-		if d.conf.Board != nil {
-			now := d.conf.Board.Now()
-			d.wakeAttachments(before, now)
-			before = now
-		}
 		var due <-chan time.Time
 		if next := d.expire(); !next.IsZero() {
 			due = time.After(time.Until(next))
@@ -160,7 +146,6 @@ func (d *Drivers) Run(ctx context.Context) error {
 			d.close()
 			return nil
 		case <-due:
-		case <-lists:
 		case <-d.look:
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
@@ -39,7 +40,7 @@ func NewPlugin(d *Drivers, rootDir string) Plugin {
 }
 
 // Name is the plugin's name.
-func (Plugin) Name() string { return "kubernetes.io/csi" }
+func (Plugin) Name() string { return object.CSIPlugin }
 
 // Supports reports whether the volume is one of a CSI driver.
 func (Plugin) Supports(s volume.Spec) bool {

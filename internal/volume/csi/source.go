@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -70,7 +71,7 @@ func persistent(s volume.Spec) (source, error) {
 // record returns the record of the volume for this node.
 func (s *source) record(node string) record {
 	return record{keyDriver: s.driver, keyHandle: s.handle, keyVolume: s.name, keyNode: node,
-		keyLifecycle: string(s.lifecycle), keyAttached: attachmentName(s.driver, s.handle, node)}
+		keyLifecycle: string(s.lifecycle), keyAttached: object.AttachmentName(s.driver, s.handle, node)}
 }
 
 // key identifies the volume of a PersistentVolume.
