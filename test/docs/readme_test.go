@@ -80,7 +80,7 @@ var matrix = map[string]evidence{
 	"Objects that pods of the API server refer to: ConfigMaps, Secrets, claims, service account tokens, Services":                 {state: works, fields: "configMapAndSecretChangeDetectionStrategy"},
 	"Without the API server, also after a reboot: its last pods and their objects; Secrets with a key":                            {state: works},
 	"TLS bootstrap with a token (`kubeadm join`), certificates of the cluster for the node and its HTTPS server, renewed in time": {state: works, fields: "rotateCertificates serverTLSBootstrap"},
-	"Volumes of CSI drivers that need no attaching, inline and by claims, with a cluster and without; older kinds (`azureFile` and others) through their drivers": {state: works, volumes: "csi pv:csi " +
+	"Volumes of CSI drivers, inline and by claims, with a cluster and without; in a cluster also those that a controller attaches to the node; older kinds (`azureFile` and others) through their drivers": {state: works, volumes: "csi pv:csi " +
 		"awsElasticBlockStore azureDisk azureFile cinder gcePersistentDisk vsphereVolume portworxVolume " +
 		"pv:awsElasticBlockStore pv:azureDisk pv:azureFile pv:cinder pv:gcePersistentDisk pv:vsphereVolume pv:portworxVolume"},
 	"HTTPS server: its certificate, client certificates and tokens, authorization by the API server; `kubectl logs`, `exec`, `attach`, `cp`, `port-forward`; pods, metrics, health, profiles, `/var/log`": {state: works, fields: "enableServer port tlsCertFile tlsMinVersion authentication.x509.clientCAFile authentication.anonymous.enabled authentication.webhook.enabled authorization.mode enableDebuggingHandlers enableProfilingHandler"},
@@ -95,9 +95,9 @@ var matrix = map[string]evidence{
 	"Keeping CPUs from pods": {state: notYet, why: []string{"the " +
 		"number of these CPUs reduces the node's allocatable, but containers may still run on them"}},
 	"Graceful node shutdown": {state: notYet, fields: "shutdownGracePeriod", why: []string{"this build doesn't hold up the node's shutdown"}},
-	"Volumes: cloud disks and CSI volumes that have to be attached, NFS, iSCSI, FC, flexVolume; block devices": {state: notYet, podFields: ".volumeDevices",
+	"Volumes: NFS, iSCSI, FC, flexVolume; block devices": {state: notYet, podFields: ".volumeDevices",
 		volumes: "nfs iscsi fc flexVolume gitRepo",
-		fields:  "enableControllerAttachDetach volumePluginDir", why: []string{"this build attaches no volumes", "this build has no volume plugins from outside"}},
+		fields:  "volumePluginDir", why: []string{"this build has no volume plugins from outside"}},
 	"SELinux labels with the embedded runtime; Windows":                                   {state: notYet, podFields: "spec.os.name spec.securityContext.seLinuxOptions spec.securityContext.windowsOptions .securityContext.seLinuxOptions .securityContext.windowsOptions"},
 	"Traces by OTLP: actions on pods, calls to the runtime, requests to the HTTPS server": {state: works, fields: "tracing.endpoint tracing.samplingRatePerMillion"},
 }

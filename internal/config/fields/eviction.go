@@ -43,7 +43,8 @@ func volumes() []Field {
 				"negative leaves it out. It is measured when a client asks for statistics."},
 		{Path: "volumePluginDir", Why: "this build has no volume plugins from outside",
 			Doc: "The directory with flexVolume plugins."},
-		{Path: "enableControllerAttachDetach", Why: "this build attaches no volumes",
-			Doc: "Let the cluster's attach/detach controller attach volumes to this node; CSI volumes need that."},
+		{Path: "enableControllerAttachDetach", Package: "volume/csi",
+			Doc: "Let the cluster's attach/detach controller attach volumes to this node. Pods with CSI volumes that " +
+				"have to be attached wait if it is false."},
 	}
 }

@@ -172,7 +172,7 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 		is := attachment{string(a.object.UID), a.object.Status.AttachmentMetadata}
 		p.drivers.hold(s.key(), is)
 		return is, nil
-	case a.attached && a.err != nil:
+	case a.attached && object.IsUnknown(a.err):
 		return attachment{}, failed(fmt.Errorf("%s: %w", o, a.err)) // with the time when it is asked for again
 	default:
 		return attachment{}, failed(fmt.Errorf("%s: %s", o, cause))
