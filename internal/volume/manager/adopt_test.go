@@ -118,14 +118,16 @@ func TestPrepareWithFailingMainAdoptsEphemeral(t *testing.T) {
 	w.clean()
 }
 
-// TestPrepareWaitsBrieflyForEphemeralContainer, every time, if its file system hangs.
+// TestPrepareWaitsBrieflyForEphemeralContainer, every time, if its file system hangs; and for two not longer than for one.
 func TestPrepareWaitsBrieflyForEphemeralContainer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
-		p, _ := addContainer(sparePod(emptyDir("data", ""), hostPath("nfs", "stand:")), "debug", "nfs")
+		p, _ := addContainer(sparePod(emptyDir("data", ""), hostPath("nfs", "stand:"), hostPath("other", "stand:")), "debug", "nfs")
+		p, _ = addContainer(p, "second", "other")
 		w.setRunning(p.UID, true)
-		w.added = []string{"debug"}
-		resume := s.hang(t, "mount nfs")
+		w.added = []string{"debug", "second"}
+		resume, resumeOther := s.hang(t, "mount nfs"), s.hang(t, "mount other")
 		defer resume()
+		defer resumeOther()
 		for range 3 {
 			start := time.Now()
 			must(t, m.Prepare(t.Context(), w.want(p), w))
@@ -133,12 +135,13 @@ func TestPrepareWaitsBrieflyForEphemeralContainer(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		}
-		if told := w.told(); len(told) < 3 || !strings.Contains(told[1], "not mounted after 10s") {
+		if told := w.told(); len(told) < 6 || !strings.Contains(told[2], "not mounted after 10s") {
 			t.Errorf("told: %q", told)
 		}
 		resume()
+		resumeOther()
 		must(t, m.Prepare(t.Context(), p, w))
-		if got := instances(m); !slices.Equal(got, []string{"data", "nfs"}) {
+		if got := instances(m); !slices.Equal(got, []string{"data", "nfs", "other"}) {
 			t.Errorf("taken over: %q", got)
 		}
 		must(t, m.Clean(t.Context(), p.UID))
