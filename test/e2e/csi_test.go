@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/csidriver/driver"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -106,5 +109,64 @@ func TestCSIDriverPod(t *testing.T) {
 	s, err := c.State(t.Context())
 	if err != nil || len(s.Of("NodePublishVolume")) != 1 || len(s.Of("NodeUnpublishVolume")) != 1 || len(s.Violations) > 0 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// The driver of volumes is uninstalled while pods use them: the pods can't end. Their volumes are forgotten, and nothing is
+// left of them; a pod that runs keeps its own.
+func TestCSIForget(t *testing.T) {
+	t.Parallel()
+	n := startTools(t)
+	registration := filepath.Join(n.RootDir, "plugins_registry", "csi.deckhand.test-reg.sock")
+	n.Write("objects.yaml", documents(csiManifest, persistentVolume("csi", "csi", "csi: {driver: csi.deckhand.test, volumeHandle: h1}"),
+		claim("csi", "csi")))
+	n.Write("inline.yaml", withVolume(n, "inline", "csi: {driver: csi.deckhand.test}"))
+	n.Write("claim.yaml", withVolume(n, "claim", "persistentVolumeClaim: {claimName: csi}"))
+	n.Write("stays.yaml", withVolume(n, "stays", "csi: {driver: csi.deckhand.test}"))
+	n.Await("they wait for the driver", held("stays", "hasn't registered"))
+	d := driver.Start(t, driver.Options{Registration: registration, Below: []string{n.RootDir}, Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
+	s := n.Await("they run", node.Ready("inline", "claim", "stays"))
+	id := func(pod, volume string) string { return string(node.Find(s, pod).Pod.UID) + "/" + volume }
+	d.Kill()
+	if err := os.Remove(registration); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := n.Deckhand("volumes", "forget", "--yes", id("stays", "data")); code != 1 || !strings.Contains(out, "is wanted") {
+		t.Errorf("the volume of a pod that runs: exit code %d\n%s", code, out)
+	}
+	n.Remove("inline.yaml")
+	n.Remove("claim.yaml")
+	for pod, volume := range map[string]string{"inline": id("inline", "data"), "claim": id("claim", "csi")} {
+		n.Await("its driver is awaited, and the remedy is told", node.Stopping(pod), node.Each([]string{pod}, func(v local.PodView) error {
+			if text := v.Waiting(); !strings.Contains(text, "`deckhand volumes forget "+volume+"`") {
+				return errors.New("it waits for " + text)
+			}
+			return nil
+		}))
+	}
+	succeeds(t, n, id("claim", "csi"), "volumes")
+	succeeds(t, n, "csi.deckhand.test^h1", "volumes")
+	n.Kill() // the next agent knows of the volumes by their records only
+	n.Start()
+	n.Await("all but the two are as they were", agentIs(n), node.Ready("stays"), node.Stopping("inline"), node.Stopping("claim"))
+	if out, code := n.Deckhand("volumes", "forget", id("inline", "data")); code != 2 || !strings.Contains(out, "--yes") {
+		t.Errorf("without a terminal: exit code %d\n%s", code, out)
+	}
+	succeeds(t, n, "forgot "+id("inline", "data"), "volumes", "forget", "--yes", id("inline", "data"))
+	succeeds(t, n, "forgot csi.deckhand.test^h1, which no other volume used", "volumes", "forget", "--yes", id("claim", "csi"))
+	s = n.Await("the two are gone", node.Only("stays"), node.Ready("stays"), noRestarts)
+	if mounts := driver.Mounts(t, n.RootDir); !slices.ContainsFunc(mounts, func(m string) bool { return strings.Contains(m, id("stays", "")) }) ||
+		slices.ContainsFunc(mounts, func(m string) bool { return strings.Contains(m, "globalmount") }) {
+		t.Errorf("mounted: %v", mounts)
+	}
+	n.Remove("stays.yaml")
+	n.Await("it stops", node.Stopping("stays"))
+	succeeds(t, n, "forgot", "volumes", "forget", "--yes", id("stays", "data"))
+	n.Await("all are gone", node.Only())
+	n.Eventually("nothing is left", n.PodLeftovers)
+	for _, dir := range []string{"plugins/kubernetes.io/csi/csi.deckhand.test", "staged"} {
+		if left := names(filepath.Join(n.RootDir, dir)); len(left) > 0 {
+			t.Errorf("left in %s: %v", dir, left)
+		}
 	}
 }
