@@ -16,8 +16,8 @@ func (a *app) volumesCommand() *cobra.Command {
 		Aliases: []string{"volume"},
 		GroupID: groupLook,
 		Short:   "List volumes that CSI drivers hold; forget one without its driver",
-		Long: `List the volumes of pods that CSI drivers hold on this node, and what their mount or release
-waits for. A volume that is staged for all pods of the node has a line of its own.
+		Long: `List the volumes of pods that CSI drivers hold on this node, and the reasons why a mount or a
+release waits. A volume that is staged for all pods of the node has a line of its own.
 
 "deckhand describe pod POD" shows all volumes of a pod.`,
 		Example: `  deckhand volumes
@@ -48,7 +48,7 @@ func (a *app) listVolumes(cmd *cobra.Command, _ []string) error {
 	return writeTable(cmd, show.VolumeRows(volumes))
 }
 
-// stillHeld is what a user has to know about a volume that was removed without its driver.
+// stillHeld is the risk of a volume that was removed without its driver.
 const stillHeld = "the driver isn't called: the storage system may still think that this node holds the volume, and " +
 	"refuse it to other nodes"
 

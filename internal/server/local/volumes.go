@@ -9,10 +9,10 @@ import (
 
 // Volume is a volume of a pod, or a staged volume, that a driver may hold.
 type Volume struct {
-	// ID identifies the volume: the pod's UID and the name of the volume's directory, as UID/NAME; for a staged volume the
-	// driver's name and the volume's handle, as DRIVER^HANDLE.
+	// ID identifies the volume: the pod's UID and the name of the volume's directory, as UID/NAME; for a staged volume
+	// the driver's name and the volume's handle, as DRIVER^HANDLE.
 	ID string `json:"id"`
-	// Pod is the name of the volume's pod, NAMESPACE/NAME; empty for a staged volume, and for a pod that isn't known any more.
+	// Pod is the name of the volume's pod, NAMESPACE/NAME; empty for a staged volume, and for a pod without a status.
 	Pod string `json:"pod,omitempty"`
 	// Driver and Handle are empty if the volume's record can't be read.
 	Driver string      `json:"driver,omitempty"`
@@ -35,8 +35,8 @@ const (
 
 // Forgotten is the result of ForgetVolume.
 type Forgotten struct {
-	// Staged is the ID of the staged volume that was forgotten as well; empty if there was none, or if other volumes use
-	// it.
+	// Staged is the ID of the staged volume that was forgotten as well; empty if there was none, or if other volumes
+	// use it.
 	Staged string `json:"staged,omitempty"`
 }
 
@@ -67,6 +67,6 @@ func (s *Server) forgetVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.log.Info("A user made the agent forget a volume", "user", UserOf(r.Context()), "volume", id)
+	s.log.Info("A user made the agent forget a volume", "user", UserOf(r.Context()), "volumeName", id)
 	return answer(w, forgotten)
 }

@@ -451,8 +451,8 @@ func (d *Drivers) note(dir, name string) {
 	}
 }
 
-// doubt records that the volume in this directory may have been released, or that the driver certainly holds it.
-func (d *Drivers) doubt(dir string, uncertain bool) {
+// setUncertain records that the volume in this directory may have been released, or that the driver certainly holds it.
+func (d *Drivers) setUncertain(dir string, uncertain bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if uncertain {
@@ -462,7 +462,7 @@ func (d *Drivers) doubt(dir string, uncertain bool) {
 	}
 }
 
-func (d *Drivers) doubts(dir string) bool {
+func (d *Drivers) isUncertain(dir string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.uncertain[dir]

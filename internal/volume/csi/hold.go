@@ -69,7 +69,7 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 					return err
 				}
 			}
-			p.drivers.doubt(h.dir, false)
+			p.drivers.setUncertain(h.dir, false)
 			return nil
 		})
 		switch {
@@ -87,7 +87,7 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 // releasing is a volume that a driver has to release at a place: name in the directory dir, which has the record.
 type releasing struct {
 	dir, name string
-	// recovered is used if the record can't be read; nil if the volume isn't known from elsewhere.
+	// recovered is used if the record can't be read; nil if the manager has no record of the volume.
 	recovered record
 	// method is the call's gRPC name, and say receives what it waits for. argument is the volume's name for
 	// `deckhand volumes forget`.
@@ -123,7 +123,7 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 			if err != nil && !atomicfile.DiskFails(err) {
 				return err
 			}
-			p.drivers.doubt(r.dir, true)
+			p.drivers.setUncertain(r.dir, true)
 		}
 		err := r.call(ctx, by, had, path)
 		if failed, ok := errors.AsType[*callError](err); ok && failed.code == codes.Unavailable && !by.reachable() {
@@ -191,7 +191,7 @@ func (p Plugin) find(dir, name string, used bool) found {
 // written.
 func (p Plugin) read(dir string) (record, error) {
 	had, err := readRecord(dir)
-	if err == nil && p.drivers.doubts(dir) {
+	if err == nil && p.drivers.isUncertain(dir) {
 		had[keyUncertain] = "true"
 	}
 	return had, err

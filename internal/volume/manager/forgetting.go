@@ -68,9 +68,9 @@ func (m *Manager) wanted(uid types.UID) bool {
 }
 
 // Forget removes a volume of a pod, by the name of its directory, without the program that holds it, and the volume's
-// device if no other volume uses it. It returns the device's key, or an empty one. The program may still think that this
-// node holds the volume. The error is a *volumestate.Refusal if there is no such volume, or if it may be in use. If ctx
-// ends, the operation goes on.
+// device if no other volume uses it. It returns the device's key, or an empty one. The program may still think that
+// this node holds the volume. The error is a *volumestate.Refusal if there is no such volume, or if it may be in use.
+// If ctx ends, the operation goes on.
 func (m *Manager) Forget(ctx context.Context, uid types.UID, name string) (device string, err error) {
 	for what, text := range map[string]string{"pod UID": string(uid), "volume name": name} {
 		if err := safeopen.Check(what, text); err != nil || len(text) > maxName {
@@ -93,8 +93,8 @@ func (m *Manager) Forget(ctx context.Context, uid types.UID, name string) (devic
 		}
 	}
 	if other != "" {
-		return "", volumestate.Refuse("volume %s of pod %s is held by no driver (%s), so that there is nothing to forget: "+
-			"`deckhand why POD` says what its removal waits for", name, uid, other)
+		return "", volumestate.Refuse("volume %s of pod %s is held by no driver (%s), so that there is nothing to "+
+			"forget: `deckhand why POD` says why it isn't removed", name, uid, other)
 	}
 	return "", volumestate.NotHeld(string(uid) + "/" + name)
 }
@@ -123,7 +123,7 @@ func (m *Manager) forget(ctx context.Context, at volumestate.Place, f volume.For
 		return "", err
 	}
 	m.log.Info("A volume was forgotten, and its driver wasn't called: that may still think that this node holds it",
-		"podUID", at.UID, "volumeName", at.Name, "device", without.device)
+		"podUID", at.UID, "volumeName", at.Name)
 	return without.device, nil
 }
 
@@ -133,20 +133,20 @@ func (m *Manager) ForgetDevice(ctx context.Context, key string) error {
 	if err == nil {
 		m.reportInUse()
 		m.log.Info("A staged volume was forgotten, and its driver wasn't called: that may still think that this node "+
-			"holds it", "device", key)
+			"holds it", "volumeName", key)
 	}
 	return err
 }
 
-// unused refuses a pod that is desired, or whose containers may run.
+// unused refuses a pod that is desired, and one with containers that may run.
 func (m *Manager) unused(uid types.UID) error {
 	m.mu.Lock()
 	prepared := m.desired[uid] != nil
 	m.mu.Unlock()
 	switch p := m.conf.Pod(uid); {
 	case m.wanted(uid):
-		return volumestate.Refuse("pod %s/%s (%s) is wanted: delete it first, or remove its manifest", p.Namespace, p.Name,
-			uid)
+		return volumestate.Refuse("pod %s/%s (%s) is wanted: delete it first, or remove its manifest", p.Namespace,
+			p.Name, uid)
 	case m.conf.Running(uid):
 		return volumestate.Refuse("containers of pod %s may still run: try again once they have ended", uid)
 	case prepared:

@@ -191,8 +191,8 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	return nil
 }
 
-// source returns the source of the volume at a place, if this agent has mounted it, or if it is one of the desired pod's
-// own; else the zero Spec.
+// source returns the source of the volume at a place, if this agent has mounted it, or if it is one of the desired
+// pod's own; else the zero Spec.
 func (m *Manager) source(at volumestate.Place, plugin volume.Plugin) volume.Spec {
 	m.mu.Lock()
 	left := m.leaving.Of(at.UID)

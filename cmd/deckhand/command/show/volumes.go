@@ -26,7 +26,8 @@ func VolumeList(volumes []local.Volume) any {
 func VolumeRows(volumes []local.Volume) [][]string {
 	rows := [][]string{{"VOLUME", "POD", "DRIVER", "HANDLE", "STATE", "WAITS FOR"}}
 	for _, v := range volumes {
-		rows = append(rows, []string{v.ID, cmp.Or(v.Pod, "-"), cmp.Or(v.Driver, "?"), cmp.Or(v.Handle, "?"), string(v.State), v.Waits})
+		rows = append(rows, []string{v.ID, cmp.Or(v.Pod, "-"), cmp.Or(v.Driver, "?"), cmp.Or(v.Handle, "?"),
+			string(v.State), v.Waits})
 	}
 	return rows
 }

@@ -24,7 +24,8 @@ func (v View) Volumes() ([]local.Volume, error) {
 	held, err := v.conf.Volumes.Held()
 	list := make([]local.Volume, 0, len(held))
 	for _, h := range held {
-		l := local.Volume{ID: h.Device, Driver: h.Program, Handle: h.Handle, Waits: h.Waits, State: local.VolumeReleasing}
+		l := local.Volume{ID: h.Device, Driver: h.Program, Handle: h.Handle, Waits: h.Waits,
+			State: local.VolumeReleasing}
 		if h.Device == "" {
 			l.ID = string(h.UID) + "/" + h.Name
 			if e := v.conf.Statuses.Get(h.UID); e != nil {
@@ -48,8 +49,9 @@ func (v View) Volumes() ([]local.Volume, error) {
 // ForgetVolume removes a volume without its driver, and wakes the pods that wait for a driver.
 func (v View) ForgetVolume(ctx context.Context, id string) (forgotten local.Forgotten, err error) {
 	if !v.conf.Desired.Current().Synced || !v.conf.Observed.Listed() {
-		return forgotten, &local.StatusError{Code: http.StatusServiceUnavailable, Err: errors.New("the agent doesn't know " +
-			"all pods yet, and one of them may use the volume: try again once the runtime and the API server have answered")}
+		return forgotten, &local.StatusError{Code: http.StatusServiceUnavailable, Err: errors.New(
+			"the agent hasn't listed all pods yet, and one of them may use the volume: try again once the runtime and " +
+				"the API server have answered")}
 	}
 	uid, name, _ := strings.Cut(id, "/")
 	if driver, _, staged := strings.Cut(id, "^"); staged && !strings.Contains(driver, "/") {

@@ -42,7 +42,7 @@ type Held struct {
 	// Mounted says that containers can use the volume of a pod, Wanted that its pod, or a pod that uses the device, is
 	// desired.
 	Mounted, Wanted bool
-	// Waits says what its mount or its release waits for, or why it failed; empty if nothing is known.
+	// Waits says what its mount or its release waits for, or why it failed; it may be empty.
 	Waits string
 }
 

@@ -84,9 +84,9 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 	return wants, problems
 }
 
-// Apart refuses those of a pod's volumes that have the place of another one of wants or of earlier, the volumes that were
-// planned before: a PersistentVolume and a volume of the pod itself, of one plugin and with one name. If the plugin
-// keeps notes about volumes at their places, these would be mixed up.
+// Apart refuses those of a pod's volumes that have the place of another one of wants or of earlier, the volumes that
+// were planned before: a PersistentVolume and a volume of the pod itself, of one plugin and with one name. If the
+// plugin keeps notes about volumes at their places, these would be mixed up.
 func Apart(wants, earlier []*Wanted) (apart []*Wanted, problems []Problem) {
 	for _, w := range wants {
 		clashes := func(other *Wanted) bool {
@@ -96,8 +96,8 @@ func Apart(wants, earlier []*Wanted) (apart []*Wanted, problems []Problem) {
 		_, notes := w.Plugin.(volume.Stager)
 		if notes && (slices.ContainsFunc(apart, clashes) || slices.ContainsFunc(earlier, clashes)) {
 			problems = append(problems, Problem{Spec: w.Spec, Err: fmt.Errorf("the pod has a volume of its own and a "+
-				"PersistentVolume that are both called %q, and would be at one place: rename the volume in the pod's spec",
-				w.Place.Name)})
+				"PersistentVolume that are both called %q, and would be at one place: rename the volume in the pod's "+
+				"spec", w.Place.Name)})
 			continue
 		}
 		apart = append(apart, w)
