@@ -50,8 +50,8 @@ func (v View) Volumes() ([]local.Volume, error) {
 func (v View) ForgetVolume(ctx context.Context, id string) (forgotten local.Forgotten, err error) {
 	if !v.conf.Desired.Current().Synced || !v.conf.Observed.Listed() {
 		return forgotten, &local.StatusError{Code: http.StatusServiceUnavailable, Err: errors.New(
-			"the agent hasn't listed all pods yet, and one of them may use the volume: try again once the runtime and " +
-				"the API server have answered")}
+			"the agent hasn't listed all pods yet, and one of them may use the volume: try again once the runtime " +
+				"and the API server have answered")}
 	}
 	uid, name, _ := strings.Cut(id, "/")
 	if driver, _, staged := strings.Cut(id, "^"); staged && !strings.Contains(driver, "/") {
