@@ -192,7 +192,7 @@ bench-images: deps build ## Compare pulls with plain CRI calls, and count the pu
 	$(GO) run ./bench/cmd/bench images
 
 .PHONY: bench-volumes
-bench-volumes: build ## Compare volumes with bare system calls, and measure 600 of them at rest and while they are edited.
+bench-volumes: build ## Compare volumes with bare system calls and bare calls of a CSI driver, and measure 600 of them at rest and while they are edited.
 	$(GO) run ./bench/cmd/bench volumes
 
 ##@ Packages

@@ -18,7 +18,7 @@ const (
 )
 
 func (m *measured) tables(o Options) []report.Table {
-	return []report.Table{m.singleTable(o), m.restTable(o), m.editTable(o), m.leftTable(o)}
+	return []report.Table{m.singleTable(o), m.csiTable(), m.restTable(o), m.editTable(o), m.leftTable(o)}
 }
 
 // singleTable compares a volume with the bare system calls for it.

@@ -1,5 +1,5 @@
 // Package volumes measures what volumes cost: one of them beside the bare system calls for the same
-// (the floor), many of them in an agent at rest, and an edit until all that mount it have it. The runtime
+// (the floor), one of a CSI driver beside the bare calls of the driver, many of them in an agent at rest, and an edit until all that mount it have it. The runtime
 // below the agent keeps everything in memory; the volumes are real.
 package volumes
 
@@ -65,6 +65,9 @@ func Run(ctx context.Context, o Options) error {
 		fmt.Fprintf(o.Out, "round %d of %d: volumes one by one\n", round+1, o.Rounds)
 		if err := o.singles(ctx, m.singles); err != nil {
 			return err
+		}
+		if err := o.csi(ctx, &m.csi); err != nil {
+			return fmt.Errorf("CSI volumes: %w", err)
 		}
 		for _, load := range loads {
 			fmt.Fprintf(o.Out, "round %d of %d: %d pods with %s\n", round+1, o.Rounds, o.Pods, load.what)
@@ -139,6 +142,7 @@ func cleanUp(o benchrig.AgentOptions) error {
 type measured struct {
 	singles map[string]*pair
 	lives   map[string][]life
+	csi     csiTimes
 }
 
 func (m *measured) add(name string, l life) {

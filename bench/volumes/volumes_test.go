@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,27 @@ func TestSingles(t *testing.T) {
 		if len(p.floor) != 2 || len(p.deckhand) != 2 || medians(p.floor).time <= 0 || medians(p.deckhand).time <= 0 {
 			t.Errorf("%s: %+v", name, p)
 		}
+	}
+}
+
+// Volumes of a CSI driver are published and unpublished, by bare calls and by the plugin.
+func TestCSI(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	m, o := measured{}, Options{Single: 3, Out: io.Discard}
+	for range 2 {
+		if err := o.csi(t.Context(), &m.csi); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leftBehind(t)
+	for _, list := range [][]time.Duration{m.csi.write, m.csi.published, m.csi.publish, m.csi.unpublished, m.csi.release} {
+		if len(list) != 6 || slices.Min(list) <= 0 {
+			t.Errorf("measured %v", list)
+		}
+	}
+	table := m.csiTable()
+	if _, err := table.WriteTo(t.Output()); err != nil || len(table.Rows) != 2 {
+		t.Errorf("rows %q, %v", table.Rows, err)
 	}
 }
 
@@ -134,6 +156,8 @@ func TestTables(t *testing.T) {
 	m := measured{singles: map[string]*pair{"ConfigMap, made": {
 		floor: []cost{{100 * time.Microsecond, 90 * time.Microsecond}}, deckhand: []cost{{150 * time.Microsecond, 180 * time.Microsecond}},
 	}}}
+	m.csi = csiTimes{publish: []time.Duration{2 * time.Millisecond}, published: []time.Duration{time.Millisecond},
+		release: []time.Duration{9 * time.Millisecond}, unpublished: []time.Duration{time.Millisecond}}
 	m.add(without, life{running: time.Second, cpu: time.Second, rest: rest(20 * time.Millisecond)})
 	m.add(configMaps, life{running: 1120 * time.Millisecond, cpu: 1240 * time.Millisecond, edits: []time.Duration{10 * time.Millisecond, 1200 * time.Millisecond}, mounts: 0})
 	m.add(mixed, life{rest: rest(30 * time.Millisecond), edits: []time.Duration{10 * time.Millisecond, 1200 * time.Millisecond}, mounts: 300, leftMounts: 1})
@@ -145,6 +169,7 @@ func TestTables(t *testing.T) {
 	}
 	want := []string{
 		"ConfigMap, made|100 µs|150 µs|1.50x|90 µs|180 µs|2.00x", "ConfigMap, made by an agent|100 µs|200 µs|2.00x|90 µs|400 µs|4.44x",
+		"published|1000 µs|2000 µs|2.00x|1000 µs|≤ 3 ms|ok", "unpublished|1000 µs|9000 µs|9.00x|8000 µs|≤ 3 ms|MISSED",
 		"0|0|1.00 mcores|50.0 MiB|40.0 MiB||", "600|300|1.50 mcores|50.0 MiB|40.0 MiB|≤ 0.5 mcores more|ok",
 		"6 ConfigMap volumes each|605 ms|1.20 s||", "6 volumes of 6 kinds each|605 ms|1.20 s|< 1.00 s|MISSED",
 		"no volumes|0|0|0|ok", "6 ConfigMap volumes each|0|0|0|ok", "6 volumes of 6 kinds each|1|0|0|MISSED",
