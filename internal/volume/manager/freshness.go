@@ -89,8 +89,9 @@ type state struct {
 // heldGrace is the interval of attempts to remove old content that containers mount as subPaths.
 const heldGrace = 5 * time.Minute
 
-// maxJitter is the upper bound of the random delay that spreads renewals which are due at the same time.
-const maxJitter = 10 * time.Second
+// maxJitter is the upper bound of the random delay that spreads refreshes which are due at the same time. A CSI driver
+// gets a renewed token 5 s after it is due at the latest.
+const maxJitter = 4 * time.Second
 
 // repeatAfter is the shortest time before a volume is refreshed that has to be refreshed from time to time (API:
 // CSIDriverSpec.requiresRepublish): the kubelet's default for syncFrequency.

@@ -58,7 +58,7 @@ func withToken(t *testing.T, test func(t *testing.T, w *world, r *objecttest.Rea
 	})
 }
 
-const due, jitter = 48 * time.Minute, 10 * time.Second // 80 % of an hour
+const due, jitter = 48 * time.Minute, 5 * time.Second // 80 % of an hour
 
 func TestATokenIsRenewedInTime(t *testing.T) {
 	withToken(t, func(t *testing.T, w *world, _ *objecttest.Realm, token func() string) {
