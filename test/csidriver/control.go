@@ -66,8 +66,8 @@ type registrar struct {
 
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	r.journal.registered(nil)
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.config.registeredName, Endpoint: r.config.registeredPath,
-		SupportedVersions: strings.Split(r.config.versions, ",")}, nil
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.config.registeredName,
+		Endpoint: r.config.registeredPath, SupportedVersions: strings.Split(r.config.versions, ",")}, nil
 }
 
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (

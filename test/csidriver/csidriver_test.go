@@ -171,8 +171,8 @@ func TestFaults(t *testing.T) {
 	r.CheckLaw(t)
 }
 
-// TestHold: a held call whose caller leaves goes on, as in a driver that hangs, and other calls for the target fail with
-// Aborted until it has ended.
+// TestHold: a held call whose caller leaves goes on, as in a driver that hangs, and other calls for the target fail
+// with Aborted until it has ended.
 func TestHold(t *testing.T) {
 	r := newRig(t)
 	rule := r.add(driver.Rule{Method: "NodePublishVolume", Hold: true})
@@ -236,8 +236,8 @@ func TestRegistration(t *testing.T) {
 	r.Launch(t)
 	node := registration.NewRegistrationClient(dial(t, r.Registration))
 	info, err := node.GetInfo(r.ctx, &registration.InfoRequest{})
-	if err != nil || info.GetType() != registration.CSIPlugin || info.GetName() != r.Name || info.GetEndpoint() != r.Endpoint ||
-		!slices.Equal(info.GetSupportedVersions(), []string{"1.0.0"}) {
+	if err != nil || info.GetType() != registration.CSIPlugin || info.GetName() != r.Name ||
+		info.GetEndpoint() != r.Endpoint || !slices.Equal(info.GetSupportedVersions(), []string{"1.0.0"}) {
 		t.Errorf("GetInfo: %v, %v", info, err)
 	}
 	if _, err := node.NotifyRegistrationStatus(r.ctx, &registration.RegistrationStatus{Error: "a reason"}); err != nil {
@@ -321,8 +321,8 @@ func TestPersistent(t *testing.T) {
 	grouped := &csi.VolumeCapability{AccessMode: writer.GetAccessMode(), AccessType: &csi.VolumeCapability_Mount{
 		Mount: &csi.VolumeCapability_MountVolume{VolumeMountGroup: "4321"}}}
 	for _, readOnly := range []bool{false, true} {
-		if _, err := r.node.NodeStageVolume(r.ctx, &csi.NodeStageVolumeRequest{VolumeId: "a/volume", StagingTargetPath: staging,
-			VolumeCapability: grouped}); err != nil {
+		if _, err := r.node.NodeStageVolume(r.ctx, &csi.NodeStageVolumeRequest{VolumeId: "a/volume",
+			StagingTargetPath: staging, VolumeCapability: grouped}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.node.NodePublishVolume(r.ctx, &csi.NodePublishVolumeRequest{VolumeId: "a/volume", TargetPath: r.target,
@@ -344,8 +344,10 @@ func TestPersistent(t *testing.T) {
 		} else if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
 			t.Error(err)
 		}
-		_, err := r.node.NodeUnpublishVolume(r.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: "a/volume", TargetPath: r.target})
-		_, err2 := r.node.NodeUnstageVolume(r.ctx, &csi.NodeUnstageVolumeRequest{VolumeId: "a/volume", StagingTargetPath: staging})
+		_, err := r.node.NodeUnpublishVolume(r.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: "a/volume",
+			TargetPath: r.target})
+		_, err2 := r.node.NodeUnstageVolume(r.ctx, &csi.NodeUnstageVolumeRequest{VolumeId: "a/volume",
+			StagingTargetPath: staging})
 		if err := errors.Join(err, err2); err != nil || len(driver.Mounts(t, r.Dir)) > 0 {
 			t.Errorf("undone: %v, mounts %v", err, driver.Mounts(t, r.Dir))
 		}

@@ -112,9 +112,9 @@ type active struct {
 // settleTime is how long a call waits until the driver notices that the caller of the call before has left.
 const settleTime = 200 * time.Millisecond
 
-// begin records a call. If the call before isn't answered, it waits a little until the driver notices that its caller has
-// left: a client whose deadline passed, or that connects again, may be ahead of what the driver sees. A call whose own
-// caller has left by then is out of date, and fails without a record.
+// begin records a call. If the call before isn't answered, it waits a little until the driver notices that its caller
+// has left: a client whose deadline passed, or that connects again, may be ahead of what the driver sees. A call whose
+// own caller has left by then is out of date, and fails without a record.
 func (i *interceptor) begin(ctx context.Context, c driver.Call, s step) (driver.Call, *rule, error) {
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
@@ -179,7 +179,8 @@ func skipped(method string) (any, error) {
 // noMount is the context's key for calls that are answered without mounts.
 type noMount struct{}
 
-func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	p, _ := peer.FromContext(ctx)
 	conn := p.Addr.String()
 	request, err := protojson.Marshal(req.(proto.Message))
@@ -262,7 +263,8 @@ func (i *interceptor) act(c driver.Call, r *rule) (acted bool, resp any, code st
 	return false, nil, "", nil
 }
 
-// lock keeps two calls from working on one thing at a time, as the specification advises: the second isn't free to work.
+// lock keeps two calls from working on one thing at a time, as the specification advises: the second isn't free to
+// work.
 func (i *interceptor) lock(s step) (unlock func(), free bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

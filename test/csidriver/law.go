@@ -180,8 +180,8 @@ type entry struct {
 	// Refused reports whether State is none because the volume was refused.
 	Refused bool
 	Args    string
-	// Answered is when the last call was answered, and Conn its connection. Lost reports whether the caller may have missed
-	// the answer.
+	// Answered is when the last call was answered, and Conn its connection. Lost reports whether the caller may have
+	// missed the answer.
 	Answered time.Time
 	Conn     string
 	Lost     bool
@@ -215,7 +215,8 @@ const noneWindow = 10 * time.Second
 type law struct {
 	canStage, canAttach bool
 	entries             map[string]*entry
-	// disturbed is when the driver started again, or a connection came or ended: answers and calls from before may be lost.
+	// disturbed is when the driver started again, or a connection came or ended: answers and calls from before may be
+	// lost.
 	disturbed time.Time
 }
 
@@ -339,7 +340,8 @@ func (l *law) begin(c driver.Call, s step) (broken []driver.Violation) {
 		if e.Refused {
 			violation(fmt.Sprintf("%s-after-refused-%s", s.kind, makes), "it was refused")
 		} else {
-			violation(fmt.Sprintf("%s-not-%s", s.kind, map[kind]string{stage: "staged", publish: "published"}[makes]), "it isn't")
+			violation(fmt.Sprintf("%s-not-%s", s.kind, map[kind]string{stage: "staged", publish: "published"}[makes]),
+				"it isn't")
 		}
 	}
 	if e.Lost = undo; !undo { // an undo without an answer has to be repeated

@@ -95,39 +95,46 @@ func TestLaw(t *testing.T) {
 		{name: "the caller left", acts: []act{staged("left"), staged(ok), published(ok)}},
 		{name: "Stage again, but other arguments", acts: []act{staged(unsure), staged(ok).with(otherArgs)},
 			want: "stage-other-arguments"},
-		{name: "Stage again, but another path", acts: []act{staged(cut), staged(ok).with(otherTarget)}, want: "stage-other-arguments"},
+		{name: "Stage again, but another path", acts: []act{staged(cut), staged(ok).with(otherTarget)},
+			want: "stage-other-arguments"},
 		{name: "Unstage before other arguments", acts: []act{staged(killed), unstaged(ok), staged(ok).with(otherArgs)}},
 		{name: "a final error doesn't undo", acts: []act{staged(unsure), staged(final), unstaged(ok)}},
 		{name: "Publish after an uncertain Stage", acts: []act{staged(unsure), published(ok)}, want: "publish-not-staged"},
 
 		// Row staged.
-		{name: "Stage with other arguments", acts: []act{staged(ok), staged(ok).with(otherArgs)}, want: "stage-other-arguments"},
+		{name: "Stage with other arguments", acts: []act{staged(ok), staged(ok).with(otherArgs)},
+			want: "stage-other-arguments"},
 		{name: "another staging path", acts: []act{staged(ok), published(ok).with(func(a *act) { a.staging = "/x" })},
 			want: "publish-other-staging-path"},
 		{name: "detached while staged", acts: []act{staged(ok), called(detach)}, want: "detach-while-in-use"},
-		{name: "detached while maybe staged", acts: []act{staged(ok), unstaged(unsure), called(detach)}, want: "detach-while-in-use"},
+		{name: "detached while maybe staged", acts: []act{staged(ok), unstaged(unsure), called(detach)},
+			want: "detach-while-in-use"},
 
 		// Row publish-unknown.
 		{name: "Publish again", acts: []act{staged(ok), published(unsure), published(final), published(ok)}},
-		{name: "Unpublish after an uncertain Publish", acts: []act{staged(ok), published(unsure), published(final), unpublished(ok)}},
+		{name: "Unpublish after an uncertain Publish", acts: []act{staged(ok), published(unsure), published(final),
+			unpublished(ok)}},
 		{name: "Unstage while maybe published", acts: []act{staged(ok), published(unsure), unstaged(ok)},
 			want: "unstage-while-published"},
-		{name: "Publish again, but other arguments", acts: []act{staged(ok), published(unsure), published(ok).with(otherArgs)},
-			want: "publish-other-arguments"},
-		{name: "Stats while maybe published", noStage: true, acts: []act{published(unsure), called(stats)}, want: "stats-not-staged"},
+		{name: "Publish again, but other arguments", acts: []act{staged(ok), published(unsure),
+			published(ok).with(otherArgs)}, want: "publish-other-arguments"},
+		{name: "Stats while maybe published", noStage: true, acts: []act{published(unsure), called(stats)},
+			want: "stats-not-staged"},
 
 		// Row published.
 		{name: "republish fails", acts: []act{staged(ok), published(ok), published(final), called(stats), published(unsure),
 			called(stats), unpublished(ok), unstaged(ok)}},
-		{name: "Unstage while published", acts: []act{staged(ok), published(ok), unstaged(ok)}, want: "unstage-while-published"},
+		{name: "Unstage while published", acts: []act{staged(ok), published(ok), unstaged(ok)},
+			want: "unstage-while-published"},
 		{name: "Stage while published", acts: []act{staged(ok), published(ok), staged(ok)}, want: "stage-while-published"},
 		{name: "another volume's target", noStage: true, acts: []act{published(ok), published(ok).with(otherVolume)},
 			want: "publish-target-in-use"},
-		{name: "detached while published", noStage: true, acts: []act{published(ok), called(detach)}, want: "detach-while-in-use"},
+		{name: "detached while published", noStage: true, acts: []act{published(ok), called(detach)},
+			want: "detach-while-in-use"},
 
 		// Row unpublish-unknown.
-		{name: "Unpublish again", acts: []act{staged(ok), published(ok), unpublished(final), unpublished(unsure), unpublished(ok),
-			unstaged(ok)}},
+		{name: "Unpublish again", acts: []act{staged(ok), published(ok), unpublished(final), unpublished(unsure),
+			unpublished(ok), unstaged(ok)}},
 		{name: "wanted again", acts: []act{staged(ok), published(ok), unpublished(unsure), published(ok), called(stats)}},
 		{name: "Unstage while maybe unpublished", acts: []act{staged(ok), published(ok), unpublished(final), unstaged(ok)},
 			want: "unstage-while-published"},
@@ -138,9 +145,10 @@ func TestLaw(t *testing.T) {
 		{name: "Stage after a refused Unstage", acts: []act{staged(ok), unstaged(final), staged(ok), published(ok)}},
 		{name: "Publish after an uncertain Unstage", acts: []act{staged(ok), unstaged(unsure), published(ok)},
 			want: "publish-not-staged"},
-		{name: "Publish after a refused Unstage", acts: []act{staged(ok), unstaged(final), published(ok)}, want: "publish-not-staged"},
-		{name: "other arguments after an uncertain Unstage", acts: []act{staged(ok), unstaged(unsure), staged(ok).with(otherArgs)},
-			want: "stage-other-arguments"},
+		{name: "Publish after a refused Unstage", acts: []act{staged(ok), unstaged(final), published(ok)},
+			want: "publish-not-staged"},
+		{name: "other arguments after an uncertain Unstage", acts: []act{staged(ok), unstaged(unsure),
+			staged(ok).with(otherArgs)}, want: "stage-other-arguments"},
 
 		{name: "two at a time", acts: []act{staged(""), staged(ok)}, want: "overlap"},
 		{name: "Publish while Stage runs", acts: []act{staged(""), published(ok)}, want: "publish-not-staged"},
@@ -167,7 +175,8 @@ func TestLaw(t *testing.T) {
 
 // TestOutcomes: the codes after which a volume may be held, and those after which it isn't.
 func TestOutcomes(t *testing.T) {
-	uncertainCodes := []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
+	uncertainCodes := []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted,
+		codes.Aborted}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		want := refused
 		if slices.Contains(uncertainCodes, code) {

@@ -140,8 +140,8 @@ func (c *client) finish(ctx context.Context) (err error) {
 	return nil
 }
 
-// TestLawful: clients that obey the law aren't accused, whatever fails, hangs, breaks or restarts, and nothing is left in
-// the end. The seed is in the output.
+// TestLawful: clients that obey the law aren't accused, whatever fails, hangs, breaks or restarts, and nothing is left
+// in the end. The seed is in the output.
 func TestLawful(t *testing.T) {
 	const clients, rounds = 8, 20
 	seed := uint64(time.Now().UnixNano())
@@ -151,9 +151,10 @@ func TestLawful(t *testing.T) {
 	all := make([]*client, clients)
 	for i := range all {
 		dir := filepath.Join(r.Dir, fmt.Sprint(i))
-		all[i] = &client{path: r.Endpoint, random: rand.New(rand.NewPCG(seed, uint64(i+1))), volume: fmt.Sprintf("volume-%d", i),
-			staging: filepath.Join(dir, "staging"), targets: [2]string{filepath.Join(dir, "a"), filepath.Join(dir, "b")},
-			staged: none, published: [2]condition{none, none}}
+		all[i] = &client{path: r.Endpoint, random: rand.New(rand.NewPCG(seed, uint64(i+1))),
+			volume: fmt.Sprintf("volume-%d", i), staging: filepath.Join(dir, "staging"),
+			targets: [2]string{filepath.Join(dir, "a"), filepath.Join(dir, "b")},
+			staged:  none, published: [2]condition{none, none}}
 		if err := os.MkdirAll(all[i].staging, 0o755); err != nil {
 			t.Fatal(err)
 		}

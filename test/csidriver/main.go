@@ -85,13 +85,15 @@ func parse(args []string) (c config, err error) {
 	f.StringVar(&c.endpoint, "endpoint", "", "unix socket of the CSI services, unix:///PATH")
 	f.StringVar(&c.stateDir, "statedir", "", "directory of volumes, calls and the law's state")
 	f.StringVar(&c.registration, "registration", "", "socket for the node's registration")
-	f.StringVar(&c.registeredPath, "kubelet-registration-path", "", "path of the CSI socket for the node, default as in --endpoint")
+	f.StringVar(&c.registeredPath, "kubelet-registration-path", "",
+		"path of the CSI socket for the node, default as in --endpoint")
 	f.StringVar(&c.registeredName, "registration-name", "", "name to register, default as in --drivername")
 	f.StringVar(&c.versions, "registration-versions", "1.0.0", "comma-separated versions of CSI to register")
 	f.StringVar(&c.control, "control", "", "socket for tests")
 	f.StringVar(&c.proxy, "proxy-endpoint", "", "tcp://ADDRESS to which a driver elsewhere connects; this one only copies")
 	_ = f.String("v", "", "ignored")
-	f.StringVar(&c.capabilities, "capabilities", "", "comma-separated capabilities of the node service, such as STAGE_UNSTAGE_VOLUME")
+	f.StringVar(&c.capabilities, "capabilities", "",
+		"comma-separated capabilities of the node service, such as STAGE_UNSTAGE_VOLUME")
 	f.BoolVar(&c.attach, "enable-attach", false, "offer ControllerPublishVolume")
 	f.BoolVar(&c.attended, "attended", false, "print ready, and end when the standard input ends")
 	f.Int64Var(&c.maxVolumes, "maxvolumespernode", 0, "limit of volumes, 0 for none")
@@ -170,7 +172,8 @@ func run(ctx context.Context, args []string) error {
 	csi.RegisterIdentityServer(driver, &identity{config: c})
 	csi.RegisterNodeServer(driver, &node{config: c, volumes: volumes})
 	csi.RegisterControllerServer(driver, &controller{config: c, volumes: volumes})
-	servers := []server{{c.endpoint, func(l net.Listener) error { conns.Listener = l; return driver.Serve(conns) }, driver.Stop}}
+	servers := []server{{c.endpoint,
+		func(l net.Listener) error { conns.Listener = l; return driver.Serve(conns) }, driver.Stop}}
 	if c.registration != "" {
 		s := grpc.NewServer()
 		registration.RegisterRegistrationServer(s, &registrar{config: c, journal: journal})

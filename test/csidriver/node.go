@@ -59,7 +59,8 @@ type node struct {
 	volumes *volumes
 }
 
-func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (
+	*csi.NodeGetCapabilitiesResponse, error) {
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	for s := range strings.SplitSeq(n.config.capabilities, ",") {
 		if t := csi.NodeServiceCapability_RPC_Type(csi.NodeServiceCapability_RPC_Type_value[s]); t != 0 {
@@ -116,7 +117,8 @@ func internal(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (
+	*csi.NodeStageVolumeResponse, error) {
 	if err := needed("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
@@ -135,14 +137,16 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 	return &csi.NodeStageVolumeResponse{}, internal(err)
 }
 
-func (n *node) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (n *node) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (
+	*csi.NodeUnstageVolumeResponse, error) {
 	if err := needed("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnstageVolumeResponse{}, internal(n.unmount(r.GetStagingTargetPath()))
 }
 
-func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (
+	*csi.NodePublishVolumeResponse, error) {
 	if err := needed("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()); err != nil {
 		return nil, err
 	}
@@ -210,7 +214,8 @@ func (n *node) single(r *csi.NodePublishVolumeRequest) error {
 	return nil
 }
 
-func (n *node) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (n *node) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (
+	*csi.NodeUnpublishVolumeResponse, error) {
 	if err := needed("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()); err != nil {
 		return nil, err
 	}
@@ -223,7 +228,8 @@ func (n *node) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolume
 	return &csi.NodeUnpublishVolumeResponse{}, internal(err)
 }
 
-func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (
+	*csi.NodeGetVolumeStatsResponse, error) {
 	if err := needed("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}
@@ -241,7 +247,8 @@ func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRe
 	}}, nil
 }
 
-func (n *node) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (n *node) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (
+	*csi.NodeExpandVolumeResponse, error) {
 	if err := needed("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}

@@ -52,8 +52,8 @@ func runRegistrar(ctx context.Context, args []string) error {
 	return serve(ctx, []server{{socket, s.Serve, s.Stop}}, func() {})
 }
 
-// proxy connects each client of the CSI socket with a connection to another address, so that a driver elsewhere, which makes
-// connections to that address, serves the clients. Kubernetes' csi-mock works like that.
+// proxy connects each client of the CSI socket with a connection to another address, so that a driver elsewhere, which
+// makes connections to that address, serves the clients. Kubernetes' csi-mock works like that.
 func proxy(ctx context.Context, endpoint, remote string, ready func()) error {
 	network, address, ok := strings.Cut(remote, "://")
 	if !ok {

@@ -152,7 +152,8 @@ func start(t *testing.T, server *fakeCSINodes, first nodefacts.Facts) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := New(Config{Node: "node1", Board: r.board, Facts: own, API: server, Settled: time.Minute, Reached: r.reached, Log: logr.Discard()})
+	o := New(Config{Node: "node1", Board: r.board, Facts: own, API: server, Settled: time.Minute, Reached: r.reached,
+		Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- o.Run(ctx) }()
@@ -207,11 +208,13 @@ func (r *rig) is(when, want string) {
 		list = append(list, text)
 	}
 	uid, owners := r.board.Now().UID, r.object.OwnerReferences
-	if got := strings.Join(list, " "); got != want || len(owners) != 1 || owners[0].UID != uid || owners[0].Kind != "Node" ||
-		owners[0].APIVersion != "v1" || owners[0].Controller != nil {
+	if got := strings.Join(list, " "); got != want || len(owners) != 1 || owners[0].UID != uid ||
+		owners[0].Kind != "Node" || owners[0].APIVersion != "v1" || owners[0].Controller != nil {
 		r.Errorf("%s: it has %s, owners %+v; want %s", when, got, owners, want)
 	}
-	if got := r.object.Annotations["storage.alpha.kubernetes.io/migrated-plugins"]; got != "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume" {
+	const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
+		"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+	if got := r.object.Annotations["storage.alpha.kubernetes.io/migrated-plugins"]; got != migrated {
 		r.Errorf("%s: the migrated plugins are %s", when, got)
 	}
 	if why := r.board.Now().CSINodeMissing; why != "" {
@@ -310,7 +313,8 @@ func TestRefusedLabels(t *testing.T) {
 		a.Generation, a.NodeID = 3, "2"
 		r.facts.Set(func(f *nodefacts.Facts) {
 			f.CSIDrivers = []nodefacts.CSIDriver{a, b}
-			f.CSILabels = map[string]nodefacts.CSIEntry{"a": {Generation: 3, Refused: "no"}, "b": {Generation: 2, Refused: "never"}}
+			f.CSILabels = map[string]nodefacts.CSIEntry{"a": {Generation: 3, Refused: "no"},
+				"b": {Generation: 2, Refused: "never"}}
 		})
 		r.published("refused", "a:3!", "b:2!")
 		if got := r.board.Now().CSINode["b"].Refused; got != "never" {
@@ -334,14 +338,17 @@ func TestFound(t *testing.T) {
 		calls  []string
 		isSame bool
 	}{
-		"the same":              {func(*storage.CSINode) {}, []string{"get"}, true},
-		"of another UID":        {func(n *storage.CSINode) { n.OwnerReferences = owner("other") }, []string{"get", "delete", "create", "update"}, false},
+		"the same": {func(*storage.CSINode) {}, []string{"get"}, true},
+		"of another UID": {func(n *storage.CSINode) { n.OwnerReferences = owner("other") },
+			[]string{"get", "delete", "create", "update"}, false},
 		"without an owner":      {func(n *storage.CSINode) { n.OwnerReferences = nil }, []string{"get", "update"}, true},
 		"without an annotation": {func(n *storage.CSINode) { n.Annotations = nil }, []string{"get", "update"}, true},
 		"a foreign annotation":  {func(n *storage.CSINode) { n.Annotations["theirs"] = "x" }, []string{"get"}, true},
-		"another node ID":       {func(n *storage.CSINode) { n.Spec.Drivers[0].NodeID = "9" }, []string{"get", "update", "update"}, true},
-		"no drivers":            {func(n *storage.CSINode) { n.Spec.Drivers = nil }, []string{"get", "update"}, true},
-		"other topology":        {func(n *storage.CSINode) { n.Spec.Drivers[0].TopologyKeys = []string{"rack"} }, []string{"get", "update", "update"}, true},
+		"another node ID": {func(n *storage.CSINode) { n.Spec.Drivers[0].NodeID = "9" },
+			[]string{"get", "update", "update"}, true},
+		"no drivers": {func(n *storage.CSINode) { n.Spec.Drivers = nil }, []string{"get", "update"}, true},
+		"other topology": {func(n *storage.CSINode) { n.Spec.Drivers[0].TopologyKeys = []string{"rack"} },
+			[]string{"get", "update", "update"}, true},
 		"another limit": {func(n *storage.CSINode) {
 			n.Spec.Drivers[0].Allocatable = &storage.VolumeNodeResources{}
 		}, []string{"get", "update"}, true},
@@ -407,7 +414,8 @@ func TestChangedByHand(t *testing.T) {
 
 // Another client changes or deletes the object before each update, for a minute.
 func TestConflicts(t *testing.T) {
-	for name, err := range map[string]error{"changed": errors.NewConflict(group, "node1", fmt.Errorf("it has changed")), "deleted": errors.NewNotFound(group, "node1")} {
+	for name, err := range map[string]error{"changed": errors.NewConflict(group, "node1", fmt.Errorf("it has changed")),
+		"deleted": errors.NewNotFound(group, "node1")} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { conflicts(t, err) }) })
 	}
 }
@@ -478,7 +486,8 @@ func TestForbidden(t *testing.T) {
 		}
 		r := start(t, server, nodefacts.Facts{UID: "u"})
 		defer r.stop()
-		for _, part := range []string{"CSINode is not yet initialized: create CSINode node1: ", "no rule allows it", "allow the node's user"} {
+		for _, part := range []string{"CSINode is not yet initialized: create CSINode node1: ", "no rule allows it",
+			"allow the node's user"} {
 			if why := r.board.Now().CSINodeMissing; !strings.Contains(why, part) {
 				t.Errorf("%q doesn't contain %q", why, part)
 			}

@@ -231,14 +231,16 @@ func TestFailedPublish(t *testing.T) {
 		holds bool
 		text  string
 	}{
-		"refused":  {rule: csidriver.Rule{Do: csidriver.Fail, Code: codes.InvalidArgument, Message: "no\nsuch"}, text: "code = InvalidArgument desc = no such"},
+		"refused": {rule: csidriver.Rule{Do: csidriver.Fail, Code: codes.InvalidArgument, Message: "no\nsuch"},
+			text: "code = InvalidArgument desc = no such"},
 		"internal": {rule: csidriver.Rule{Do: csidriver.Fail, Code: codes.Internal}, text: "code = Internal"},
 		"busy":     {rule: csidriver.Rule{Do: csidriver.Fail, Code: codes.Aborted}, holds: true, text: "code = Aborted"},
 		"cut":      {rule: csidriver.Rule{Do: csidriver.Cut, After: true}, holds: true, text: "code = Unavailable"},
 		"hangs":    {rule: csidriver.Rule{Hold: true}, holds: true, text: "code = DeadlineExceeded"},
 		"refused after a call whose result isn't certain": {
 			earlier: csidriver.Rule{Do: csidriver.Fail, Code: codes.Unavailable, After: true},
-			rule:    csidriver.Rule{Do: csidriver.Fail, Code: codes.InvalidArgument}, holds: true, text: "code = InvalidArgument"},
+			rule:    csidriver.Rule{Do: csidriver.Fail, Code: codes.InvalidArgument}, holds: true,
+			text: "code = InvalidArgument"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.T = t
@@ -254,7 +256,8 @@ func TestFailedPublish(t *testing.T) {
 			c.rule.Method = "NodePublishVolume"
 			r.add(c.rule)
 			_, err := r.plugin.Mount(t.Context(), q)
-			if err == nil || !strings.Contains(err.Error(), "CSI driver csi.deckhand.test: NodePublishVolume: rpc error: "+c.text) {
+			if err == nil || !strings.Contains(err.Error(),
+				"CSI driver csi.deckhand.test: NodePublishVolume: rpc error: "+c.text) {
 				t.Errorf("error %v", err)
 			}
 			if _, err := readRecord(q.Dir); errors.Is(err, os.ErrNotExist) == c.holds {
@@ -400,8 +403,9 @@ func TestRefusedRegistrations(t *testing.T) {
 	}{
 		"another name":      {of: other, want: `is the driver "other.deckhand.test"`},
 		"NodeGetInfo hangs": {csidriver.Rule{Method: "NodeGetInfo", Hold: true}, r.driver, "DeadlineExceeded"},
-		"NodeGetInfo fails": {csidriver.Rule{Method: "NodeGetInfo", Do: csidriver.Fail, Code: codes.Internal}, r.driver, "Internal"},
-		"it dies":           {csidriver.Rule{Method: "NodeGetCapabilities", Do: csidriver.Cut}, r.driver, "Unavailable"},
+		"NodeGetInfo fails": {csidriver.Rule{Method: "NodeGetInfo", Do: csidriver.Fail, Code: codes.Internal}, r.driver,
+			"Internal"},
+		"it dies": {csidriver.Rule{Method: "NodeGetCapabilities", Do: csidriver.Cut}, r.driver, "Unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.rule.Method != "" {
@@ -412,7 +416,8 @@ func TestRefusedRegistrations(t *testing.T) {
 			q := r.registration()
 			q.Endpoint, q.Socket = c.of.Endpoint, "another"
 			err := r.drivers.Register(t.Context(), q)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "CSI driver "+driverName) {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.HasPrefix(err.Error(), "CSI driver "+driverName) {
 				t.Errorf("error %v", err)
 			}
 			if got := r.board.Now().CSIDrivers; len(got) != 1 || got[0].Generation != before[0].Generation {
@@ -581,7 +586,8 @@ func TestPersistentVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	const sum = "7dd9dec74f5c7deb11bf7dca9a40f8b28d418073d56680e53250e0c2747ed608" // sha256("h/1")
-	if want := filepath.Join(r.root, "plugins/kubernetes.io/csi", driverName, sum); g.Dir != want || g.Device != driverName+"^h/1" {
+	if want := filepath.Join(r.root, "plugins/kubernetes.io/csi", driverName, sum); g.Dir != want ||
+		g.Device != driverName+"^h/1" {
 		t.Errorf("staged %s at %s", g.Device, g.Dir)
 	}
 	entries, _ := os.ReadDir(g.Dir)
@@ -781,12 +787,15 @@ func TestNext(t *testing.T) {
 		"not mounted, by a kubelet":           {found{had: with()}, repeat},
 		"in an earlier boot, other arguments": {found{had: with(keyArguments, "2", keyBoot, "that")}, undo},
 		"the same, but pods use it":           {found{had: with(keyArguments, "2"), used: true}, repeat},
-		"uncertain":                           {found{had: with(keyArguments, "1", keyUncertain, "true"), mounted: true}, repeat},
-		"uncertain, other arguments":          {found{had: with(keyArguments, "2", keyUncertain, "true"), mounted: true}, undo},
-		"the same, and pods use it":           {found{had: with(keyArguments, "2", keyUncertain, "true"), mounted: true, used: true}, repeat},
-		"another handle":                      {found{had: other, mounted: true}, undo},
-		"another handle, and pods use it":     {found{had: other, mounted: true, used: true}, keep},
-		"another driver":                      {found{had: record{keyDriver: "e", keyHandle: "h"}, mounted: true}, undo},
+		"uncertain": {found{had: with(keyArguments, "1", keyUncertain, "true"), mounted: true},
+			repeat},
+		"uncertain, other arguments": {found{had: with(keyArguments, "2", keyUncertain, "true"), mounted: true},
+			undo},
+		"the same, and pods use it": {found{had: with(keyArguments, "2", keyUncertain, "true"), mounted: true,
+			used: true}, repeat},
+		"another handle":                  {found{had: other, mounted: true}, undo},
+		"another handle, and pods use it": {found{had: other, mounted: true, used: true}, keep},
+		"another driver":                  {found{had: record{keyDriver: "e", keyHandle: "h"}, mounted: true}, undo},
 	} {
 		if got := c.next(want, boot); got != c.step {
 			t.Errorf("%s: step %d, want %d", name, got, c.step)
@@ -804,8 +813,10 @@ func TestFailedRepublish(t *testing.T) {
 	again := described(tokens(""), func(s *storagev1.CSIDriverSpec) { s.RequiresRepublish = ptr.To(true) })
 	q := asking(inline(), r.root, seeing(again))
 	r.mount(q)
-	r.add(csidriver.Rule{Method: "NodePublishVolume", Do: csidriver.Fail, Code: codes.Unavailable, Message: "bad: token for !"})
-	if _, err := r.plugin.Refresh(t.Context(), q); err == nil || strings.Contains(err.Error(), "token for ") || !strings.Contains(err.Error(), "bad: (secret)!") {
+	r.add(csidriver.Rule{Method: "NodePublishVolume", Do: csidriver.Fail, Code: codes.Unavailable,
+		Message: "bad: token for !"})
+	if _, err := r.plugin.Refresh(t.Context(), q); err == nil || strings.Contains(err.Error(), "token for ") ||
+		!strings.Contains(err.Error(), "bad: (secret)!") {
 		t.Errorf("republished: %v", err)
 	}
 	r.called()
@@ -869,7 +880,8 @@ func TestCallsOfReplacedDriver(t *testing.T) {
 	for i := range parallel {
 		running.Go(func() { _ = publish(ctx, i) })
 	}
-	if _, err := r.driver.Await(t.Context(), func(s csidriver.State) bool { return len(s.Of("NodePublishVolume")) == parallel }); err != nil {
+	if _, err := r.driver.Await(t.Context(),
+		func(s csidriver.State) bool { return len(s.Of("NodePublishVolume")) == parallel }); err != nil {
 		t.Fatal(err)
 	}
 	for range parallel {

@@ -122,13 +122,14 @@ func (s *sequence) step() {
 		what = "other mount options"
 		s.options = [][]string{nil, {"noatime"}}[s.random.IntN(2)]
 	default:
-		rule := csidriver.Rule{Nth: 1 + s.random.IntN(2), Method: []string{"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume",
-			"NodeUnpublishVolume"}[s.random.IntN(4)]}
+		rule := csidriver.Rule{Nth: 1 + s.random.IntN(2), Method: []string{"NodeStageVolume", "NodeUnstageVolume",
+			"NodePublishVolume", "NodeUnpublishVolume"}[s.random.IntN(4)]}
 		switch s.random.IntN(4) {
 		case 0: // a final code after the work would be a lie
 			rule.Do, rule.Code = csidriver.Fail, codes.Code(1+s.random.IntN(16))
 		case 1:
-			rule.Do, rule.Code, rule.After = csidriver.Fail, []codes.Code{codes.Unavailable, codes.Aborted, codes.DeadlineExceeded}[s.random.IntN(3)], true
+			rule.Do, rule.Code, rule.After = csidriver.Fail, []codes.Code{codes.Unavailable, codes.Aborted,
+				codes.DeadlineExceeded}[s.random.IntN(3)], true
 		case 2:
 			rule.Do, rule.After = csidriver.Cut, s.random.IntN(2) == 0
 		case 3:

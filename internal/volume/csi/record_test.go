@@ -180,7 +180,8 @@ func TestFacts(t *testing.T) {
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err == nil && (f.Limit != c.limit || f.NodeID != "n" || len(f.Topology) != len(c.info.GetAccessibleTopology().GetSegments())) {
+		if err == nil && (f.Limit != c.limit || f.NodeID != "n" ||
+			len(f.Topology) != len(c.info.GetAccessibleTopology().GetSegments())) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

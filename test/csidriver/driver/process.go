@@ -76,8 +76,8 @@ func Build(t testing.TB) string {
 	return filepath.Join(dir, "bin/csidriver")
 }
 
-// Start builds and starts a driver. At the end of the test, also if it fails, the driver is killed, and nothing is left of
-// its mounts. The driver ends with the test's process, too, whose mounts are then left.
+// Start builds and starts a driver. At the end of the test, also if it fails, the driver is killed, and nothing is left
+// of its mounts. The driver ends with the test's process, too, whose mounts are then left.
 func Start(t testing.TB, o Options) *Process {
 	t.Helper()
 	p := &Process{Options: o}
@@ -187,8 +187,8 @@ func (p *Process) CheckLaw(t testing.TB) {
 		var before []string
 		for _, c := range s.Calls {
 			if c.Volume == v.Volume && c.Seq <= v.Seq {
-				before = append(before, fmt.Sprintf("%4d %s %s %s: %s, left %t", c.Seq, c.Began.Format("05.000"), c.Method, c.Target,
-					c.Code, c.Left))
+				before = append(before, fmt.Sprintf("%4d %s %s %s: %s, left %t", c.Seq, c.Began.Format("05.000"), c.Method,
+					c.Target, c.Code, c.Left))
 			}
 		}
 		t.Errorf("the law of calls: %s: call %d: %s\n%s", v.Rule, v.Seq, v.Text,
