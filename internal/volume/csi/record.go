@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
@@ -32,7 +34,7 @@ const (
 	keyLifecycle = "volumeLifecycleMode"
 	keyAttached  = "attachmentID"
 	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
-	// says that a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which the
+	// says whether a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which the
 	// driver was last called to hold the volume. keyAttachment is the UID of the VolumeAttachment of an attached volume;
 	// keyContext says that it has a publish_context. The kubelet has none of them, and ignores them.
 	keyArguments  = "deckhand.io/arguments"
@@ -75,8 +77,14 @@ func (r record) attachedOtherwise(other record) bool {
 	return r[keyAttachment] != "" && other[keyAttachment] != "" && r[keyAttachment] != other[keyAttachment]
 }
 
+// Values of keyUncertain. They have the same length: see set.
+const (
+	uncertain = "true"
+	certain   = "none"
+)
+
 // certain reports whether the last call for the volume has succeeded.
-func (r record) certain() bool { return r[keyUncertain] == "" }
+func (r record) certain() bool { return r[keyUncertain] == "" || r[keyUncertain] == certain }
 
 // create writes the record before a call that makes the driver hold the volume, and makes its directory. It is durable:
 // after a crash of the machine the driver may still hold the volume, and without a record nobody would release it.
@@ -84,36 +92,60 @@ func (r record) create(dir, boot string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	return r.write(dir, boot, false, true)
-}
-
-// succeed writes that a call has made the driver hold the volume, in this boot.
-func (r record) succeed(dir, boot string) error { return r.write(dir, boot, true, false) }
-
-// release writes that the driver is called to release the volume.
-func (r record) release(dir string) error { return r.write(dir, r[keyBoot], false, false) }
-
-// write writes the record with the state of the last call. If it isn't durable, a crash of the machine may undo it:
-// nothing is mounted afterwards, so that the driver is called anyway.
-func (r record) write(dir, boot string, certain, durable bool) error {
-	r = maps.Clone(r)
-	delete(r, keyUncertain)
-	delete(r, keyBoot)
-	if !certain {
-		r[keyUncertain] = "true"
-	}
-	if boot != "" {
-		r[keyBoot] = boot
-	}
-	data, err := json.Marshal(r)
+	data, err := r.with(uncertain, boot)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, recordName)
-	if durable {
-		return atomicfile.Write(path, data, 0o600)
+	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
+}
+
+// succeed writes that a call has made the driver hold the volume, in this boot.
+func (r record) succeed(dir, boot string) error { return r.set(dir, certain, boot) }
+
+// release writes that the driver is called to release the volume.
+func (r record) release(dir string) error { return r.set(dir, uncertain, r[keyBoot]) }
+
+// with returns the text of the record with this state.
+func (r record) with(state, boot string) ([]byte, error) {
+	r = maps.Clone(r)
+	r[keyUncertain], r[keyBoot] = state, boot
+	return json.Marshal(r)
+}
+
+// set writes the record with this state. If nothing else changes, only the state's bytes are overwritten, without
+// waiting for the disk: a crash of the machine may undo or tear the state, which is no harm, as nothing is mounted
+// afterwards and the driver is called anyway. A new file in place of the old one would be empty after a crash.
+func (r record) set(dir, state, boot string) error {
+	data, err := r.with(state, boot)
+	if err != nil {
+		return err
 	}
-	return atomicfile.WriteVolatile(path, data, 0o600)
+	if had, err := safeopen.ReadRegularIn(dir, recordName, maxRecord); err == nil && len(had) == len(data) {
+		first, end := 0, len(data)
+		for first < end && had[first] == data[first] {
+			first++
+		}
+		for end > first && had[end-1] == data[end-1] {
+			end--
+		}
+		if end-first <= len(state) {
+			return overwrite(dir, data[first:end], int64(first))
+		}
+	}
+	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
+}
+
+// overwrite overwrites a part of the record.
+func overwrite(dir string, part []byte, at int64) error {
+	if len(part) == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(dir, recordName), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(part, at)
+	return errors.Join(err, f.Close())
 }
 
 // removeRecord removes the record, for good.

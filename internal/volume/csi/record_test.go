@@ -68,6 +68,74 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// A change of the state leaves the file, which is there after a crash, and any part of the change is no success.
+func TestStateOfRecord(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	r := record{keyDriver: "d", keyHandle: "h", keyVolume: "v"}
+	path := filepath.Join(dir, recordName)
+	read := func() (record, os.FileInfo) {
+		t.Helper()
+		got, err := readRecord(dir)
+		st, err2 := os.Stat(path)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		return got, st
+	}
+	if err := r.create(dir, "boot-1"); err != nil {
+		t.Fatal(err)
+	}
+	made, first := read()
+	if made.certain() {
+		t.Error("it is certain before the call has ended")
+	}
+	for _, done := range []bool{true, true, false, true} {
+		change := made.release
+		if done {
+			change = func(dir string) error { return r.succeed(dir, "boot-1") }
+		}
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		got, st := read()
+		if got.certain() != done || got[keyBoot] != "boot-1" || got[keyVolume] != "v" || !os.SameFile(first, st) {
+			t.Errorf("after a success: %t: %v, the same file: %t", done, got, os.SameFile(first, st))
+		}
+	}
+	if err := overwrite(dir, []byte("t"), int64(strings.Index(string(text(t, path)), certain))); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := read(); got.certain() {
+		t.Errorf("a torn state is certain: %v", got)
+	}
+	// Other records are replaced: those of a kubelet, and of another boot.
+	if err := os.WriteFile(path, []byte(`{"driverName":"d","volumeHandle":"h"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubelets, _ := read()
+	if err := kubelets.release(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := read(); got.certain() {
+		t.Errorf("released: %v", got)
+	}
+	if err := r.succeed(dir, "boot-2"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := read(); !got.certain() || got[keyBoot] != "boot-2" {
+		t.Errorf("in the next boot: %v", got)
+	}
+}
+
+func text(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 // A record that can't be used is an error that names it, and is never one that doesn't exist: its volume would be
 // forgotten.
 func TestBadRecords(t *testing.T) {
