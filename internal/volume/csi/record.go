@@ -92,7 +92,12 @@ func (r record) create(dir, boot string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	data, err := r.with(uncertain, boot)
+	return r.write(dir, uncertain, boot)
+}
+
+// write replaces the record by the one with this state.
+func (r record) write(dir, state, boot string) error {
+	data, err := r.with(state, boot)
 	if err != nil {
 		return err
 	}
@@ -132,7 +137,7 @@ func (r record) set(dir, state, boot string) error {
 			return overwrite(dir, data[first:end], int64(first))
 		}
 	}
-	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
+	return r.write(dir, state, boot)
 }
 
 // overwrite overwrites a part of the record.
