@@ -179,8 +179,8 @@ func (p Plugin) forget(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// find returns the state of a place. It removes what an interrupted write of the record has left: a kubelet that takes
-// over can't remove a directory with other files in it.
+// find returns the state of a place. It removes the files that an interrupted write of the record has left: a kubelet
+// that takes over can't remove a directory with other files in it.
 func (p Plugin) find(dir, name string, used bool) found {
 	checkpoint.Sweep(filepath.Join(dir, recordName))
 	had, err := p.read(dir)
