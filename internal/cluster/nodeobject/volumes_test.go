@@ -345,6 +345,7 @@ func TestVolumesInUse(t *testing.T) {
 				r.server.others(func(n *v1.Node) *v1.Node { n.Status.VolumesInUse = nil; return n })
 				time.Sleep(100 * time.Millisecond)
 			}
+			synctest.Wait()
 			if n := len(r.server.lists) - r.seen; n < 9 || n > 11 {
 				r.t.Errorf("%d calls in 10s", n)
 			}
@@ -410,6 +411,7 @@ func TestVolumesInUse(t *testing.T) {
 			r.server.set(func(s *volumeNodes) { s.refuse = func(names) error { return errors.NewServiceUnavailable("down") } })
 			r.uses("a")
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			if n := len(r.server.lists); n < 50 || n > 140 {
 				r.t.Errorf("%d calls in an hour", n)
 			}
