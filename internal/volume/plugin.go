@@ -134,7 +134,8 @@ type Attacher interface {
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
 	// Holds reads the note in the directory of a device or of a pod's volume. held says that an attached volume may
-	// still be in use there, in this boot of the machine, and key is its key. The key is empty if the note can't be read.
+	// still be in use there, in this boot of the machine, and key is its key, which is empty if the note can't be
+	// read.
 	Holds(dir string) (key string, held bool)
 }
 

@@ -275,8 +275,9 @@ func adviceOnFailure(w *pod.Wait) string {
 	case w.Object.Kind == pod.CSIDriver:
 		return "start the driver on this node, or look into its logs: this is tried again as soon as it registers"
 	case w.Object.Kind == "VolumeAttachment":
-		return fmt.Sprintf("a controller of the cluster attaches the volume: see `kubectl describe volumeattachment %s` "+
-			"and the log of the driver's controller; this is tried again as soon as the attachment changes", w.Object.Name)
+		return fmt.Sprintf("a controller of the cluster attaches the volume: see `kubectl describe volumeattachment "+
+			"%s` and the log of the driver's controller; this is tried again as soon as the attachment changes",
+			w.Object.Name)
 	case w.Object.Kind == "TokenRequest": // manifests can't define it
 		return "it is asked for again as soon as the API server answers"
 	case w.Object.Name != "":

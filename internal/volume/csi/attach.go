@@ -135,8 +135,8 @@ type user struct {
 	inUse bool
 }
 
-// attachment returns the attachment of a volume. If the volume isn't attached yet, the error is a *volume.AwaitsError:
-// changes of the VolumeAttachment and of the node's lists wake the pods that wait.
+// attachment returns the attachment of a volume. The error is a *volume.AwaitsError while there is none: changes of the
+// VolumeAttachment and of the node's lists wake the pods that wait.
 //
 // While the API server is away, other pods can use a volume that this agent has found attached. After a restart of the
 // agent that holds only for a staged volume whose publish_context is empty, which the record says: it doesn't have the
@@ -170,7 +170,7 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 		return was, nil
 	case use == useObject:
 		is := attachment{string(a.object.UID), a.object.Status.AttachmentMetadata}
-		p.drivers.hold(s.key(), is)
+		p.drivers.setAttachment(s.key(), is)
 		return is, nil
 	case a.attached && object.IsUnknown(a.err):
 		return attachment{}, failed(fmt.Errorf("%s: %w", o, a.err)) // with the time when it is asked for again
@@ -194,8 +194,8 @@ func (p Plugin) held(s *source, dir string) (attachment, bool) {
 	return attachment{uid: had[keyAttachment]}, ok
 }
 
-// hold remembers the attachment of a volume by its key, until forgetAttachment.
-func (d *Drivers) hold(key string, at attachment) {
+// setAttachment remembers the attachment of a volume by its key, until forgetAttachment.
+func (d *Drivers) setAttachment(key string, at attachment) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.attachments[key] = at

@@ -35,8 +35,8 @@ const (
 	keyAttached  = "attachmentID"
 	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
 	// says whether a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which the
-	// driver was last called to hold the volume. keyAttachment is the UID of the VolumeAttachment of an attached volume;
-	// keyContext says that it has a publish_context. The kubelet has none of them, and ignores them.
+	// driver was last called to hold the volume. keyAttachment is the UID of the VolumeAttachment of an attached
+	// volume; keyContext says that it has a publish_context. The kubelet has none of them, and ignores them.
 	keyArguments  = "deckhand.io/arguments"
 	keyUncertain  = "deckhand.io/uncertain"
 	keyBoot       = "deckhand.io/boot"
@@ -72,7 +72,7 @@ func (r record) same(other record) bool {
 }
 
 // attachedOtherwise reports whether the records are of different attachments of the volume: it was detached in between,
-// and what the driver holds is useless.
+// and the mounts of the earlier attachment are useless.
 func (r record) attachedOtherwise(other record) bool {
 	return r[keyAttachment] != "" && other[keyAttachment] != "" && r[keyAttachment] != other[keyAttachment]
 }

@@ -70,12 +70,12 @@ type Config struct {
 	Stop time.Duration
 }
 
-// Attached is what controllers of a cluster and the agent tell each other about the attached volumes of the node.
-// Config.Changed is woken for objects of the kind VolumeAttachment when that changes.
+// Attached is the state of attached volumes in the node's object. When it changes, Config.Changed is woken for objects
+// of the kind VolumeAttachment.
 type Attached interface {
 	// SetInUse sets the sorted names of the volumes that must not be detached. It must not block.
 	SetInUse([]v1.UniqueVolumeName)
-	// Detached reports whether a volume that is known to be in use isn't attached.
+	// Detached reports whether a volume is listed as in use, but not as attached.
 	Detached(v1.UniqueVolumeName) bool
 }
 

@@ -31,7 +31,7 @@ func (m *Manager) adoptInUse() error {
 	}
 	m.mu.Lock()
 	for at, name := range held {
-		m.held.Hold(at, name)
+		m.held.Add(at, name)
 	}
 	m.heldKnown = true
 	m.mu.Unlock()
@@ -80,7 +80,7 @@ func (m *Manager) reportDetached() {
 	m.mu.Unlock()
 	for _, e := range lost {
 		m.conf.Recorder.Event(m.newest(e.Wanted), pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonFailedMount,
-			Message: fmt.Sprintf("volume %q was detached from this node while it is mounted, so that writes may fail or "+
-				"be lost: delete the pod, as its containers keep the mount", e.Name())})
+			Message: fmt.Sprintf("volume %q was detached from this node while it is mounted, so that writes may fail "+
+				"or be lost: delete the pod, as its containers keep the mount", e.Name())})
 	}
 }

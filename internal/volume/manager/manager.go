@@ -56,8 +56,8 @@ type Manager struct {
 	actual  volumestate.Actual
 	// leaving has the volumes whose teardown has begun and hasn't succeeded yet. Containers can't use them any more.
 	leaving volumestate.Actual
-	// held has the attached volumes that may be in use. heldKnown says that those of an earlier agent were added,
-	// podsKnown is set by PodsKnown.
+	// held are the attached volumes that may be in use; heldKnown is set once it includes those of an earlier agent,
+	// podsKnown by PodsKnown.
 	held                 *volumestate.InUse
 	heldKnown, podsKnown bool
 	// detached are the mounted volumes that were found detached, see reportDetached.

@@ -49,7 +49,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
-	m.held.Hold(w.Place, w.Attach)
+	m.held.Add(w.Place, w.Attach)
 	m.mu.Unlock()
 	m.reportInUse()
 	got, err := m.mountNow(ctx, op, w, r)

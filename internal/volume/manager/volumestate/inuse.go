@@ -28,8 +28,8 @@ func NewInUse(devices func() []v1.UniqueVolumeName) *InUse {
 	return &InUse{places: map[Place]v1.UniqueVolumeName{}, devices: devices}
 }
 
-// Hold adds the volume of a pod, unless it isn't one that is attached.
-func (u *InUse) Hold(at Place, name v1.UniqueVolumeName) {
+// Add adds the volume of a pod, unless it isn't one that is attached.
+func (u *InUse) Add(at Place, name v1.UniqueVolumeName) {
 	if name != "" {
 		u.places[at] = name
 	}
