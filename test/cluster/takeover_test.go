@@ -25,24 +25,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
-		r := join(t, p, binary, "")
-		r.Configure(config + fmt.Sprintf(`port: %d
-authorization: {mode: AlwaysAllow}
-authentication: {x509: {clientCAFile: %s}}
-containerRuntimeEndpoint: %s
-cgroupDriver: cgroupfs
-enforceNodeAllocatable: []
-makeIPTablesUtilChains: false
-volumePluginDir: %s
-imageGCHighThresholdPercent: 100
-evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}
-`, r.Port(2), p.CA(), r.RuntimeEndpoint(), filepath.Join(r.Base, "plugins")))
-		r.MakeRoomForKubelet()
-		r.StartRuntime()
-		kubelet := func() {
-			r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", p.Node(node.Name),
-				"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "--pod-manifest-path", r.Manifests, "-v", "2")
-		}
+		r, kubelet := joinForBoth(t, p, binary)
 		r.Write("static.yaml", "# To a kubelet, what begins with a brace is JSON.\n"+static("static", ""))
 		kubelet()
 		r.created()
@@ -119,6 +102,29 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 		r.kubectl("delete", "pvc,pv", "--all", "--timeout=60s")
 		r.Stop()
 	})
+}
+
+// joinForBoth is join for a node that the kubelet and deckhand have in turn, with a runtime. kubelet starts the kubelet.
+func joinForBoth(t *testing.T, p *plane.Plane, binary string) (r *rig, kubelet func()) {
+	t.Helper()
+	r = join(t, p, binary, "")
+	r.Configure(config + fmt.Sprintf(`port: %d
+authorization: {mode: AlwaysAllow}
+authentication: {x509: {clientCAFile: %s}}
+containerRuntimeEndpoint: %s
+cgroupDriver: cgroupfs
+enforceNodeAllocatable: []
+makeIPTablesUtilChains: false
+volumePluginDir: %s
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}
+`, r.Port(2), p.CA(), r.RuntimeEndpoint(), filepath.Join(r.Base, "plugins")))
+	r.MakeRoomForKubelet()
+	r.StartRuntime()
+	return r, func() {
+		r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", p.Node(node.Name),
+			"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "--pod-manifest-path", r.Manifests, "-v", "2")
+	}
 }
 
 // settled waits until all pods are as they will stay.
