@@ -54,13 +54,13 @@ func TestTakeOverCSI(t *testing.T) {
 			}
 		}
 		r.driver = driver.Start(t, driver.Options{Registration: filepath.Join(registry, "csi.sock"), Below: []string{pods, plugins},
-			NodeID: "id-1", Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
+			Name: azureDisks, NodeID: "id-1", Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
 
 		kubelet()
 		r.created()
 		r.is("True")
-		r.apply(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: csi.deckhand.test}, spec: {attachRequired: false, podInfoOnMount: true,
-  volumeLifecycleModes: [Ephemeral, Persistent]}}`)
+		r.apply(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: ` + azureDisks + `}, spec: {attachRequired: false,
+  podInfoOnMount: true, volumeLifecycleModes: [Ephemeral, Persistent]}}`)
 		r.add("csi-alpha")
 		r.add("csi-bravo")
 		r.checkCalls("the kubelet")
@@ -118,7 +118,10 @@ func TestTakeOverCSI(t *testing.T) {
 	})
 }
 
-// csiRig is a node with a CSI driver and pods of five inline volumes and five claims each.
+// azureDisks is the driver's name: it has replaced the kind azureDisk, so that volumes of that kind are its as well.
+const azureDisks = "disk.csi.azure.com"
+
+// csiRig is a node with a CSI driver. Its pods have five inline volumes and five claims each, and two azureDisks.
 type csiRig struct {
 	*rig
 	driver *driver.Process
@@ -138,29 +141,53 @@ type csiRig struct {
 
 // devices is the directory of staged volumes.
 func (r *csiRig) devices() string {
-	return filepath.Join(r.RootDir, "plugins/kubernetes.io/csi/csi.deckhand.test")
+	return filepath.Join(r.RootDir, "plugins/kubernetes.io/csi", azureDisks)
 }
 
-// csiPods is how many volumes of either kind a pod has.
-const csiPods = 5
+// These are how many inline volumes and claims a pod has, and how many of its volumes are staged and published.
+const (
+	csiVolumesEach = 5
+	csiStaged      = csiVolumesEach + 2
+	csiPublished   = 2*csiVolumesEach + 2
+)
+
+// handles are those of a pod's staged volumes.
+func handles(name string) []string {
+	list := []string{"/subscriptions/" + name + "/inline", "/subscriptions/" + name + "/claim"}
+	for i := range csiVolumesEach {
+		list = append(list, fmt.Sprintf("%s/%d", name, i))
+	}
+	return list
+}
 
 // add runs a pod with its volumes.
 func (r *csiRig) add(name string) {
 	r.t.Helper()
 	var objects, volumes, mounts strings.Builder
-	for i := range csiPods {
+	claim := func(id, source string) {
 		fmt.Fprintf(&objects, `---
-{apiVersion: v1, kind: PersistentVolume, metadata: {name: %[1]s-%[2]d}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: csi,
-  persistentVolumeReclaimPolicy: Retain, csi: {driver: csi.deckhand.test, volumeHandle: %[1]s/%[2]d, fsType: ext4, volumeAttributes: {number: "%[2]d"}}}}
+{apiVersion: v1, kind: PersistentVolume, metadata: {name: %[1]s-%[2]s, labels: {pod: %[1]s}}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce],
+  storageClassName: csi, persistentVolumeReclaimPolicy: Retain, %[3]s}}
 ---
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %[1]s-%[2]d}, spec: {accessModes: [ReadWriteOnce], storageClassName: csi,
-  volumeName: %[1]s-%[2]d, resources: {requests: {storage: 1Mi}}}}
-`, name, i)
-		fmt.Fprintf(&volumes, `{name: claim-%[2]d, persistentVolumeClaim: {claimName: %[1]s-%[2]d}},
-    {name: inline-%[2]d, csi: {driver: csi.deckhand.test, volumeAttributes: {number: "%[2]d"}}},
-    `, name, i)
-		fmt.Fprintf(&mounts, "{name: claim-%[1]d, mountPath: /claim-%[1]d}, {name: inline-%[1]d, mountPath: /inline-%[1]d}, ", i)
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %[1]s-%[2]s, labels: {pod: %[1]s}}, spec: {accessModes: [ReadWriteOnce], storageClassName: csi,
+  volumeName: %[1]s-%[2]s, resources: {requests: {storage: 1Mi}}}}
+`, name, id, source)
 	}
+	add := func(id, source string) {
+		fmt.Fprintf(&volumes, "{name: %s, %s},\n    ", id, source)
+		fmt.Fprintf(&mounts, "{name: %[1]s, mountPath: /%[1]s}, ", id)
+	}
+	disk := func(id string) string {
+		return fmt.Sprintf("azureDisk: {diskName: d, diskURI: /subscriptions/%s/%s, kind: Managed}", name, id)
+	}
+	for i := range csiVolumesEach {
+		claim(strconv.Itoa(i), fmt.Sprintf(`csi: {driver: %s, volumeHandle: %s/%d, fsType: ext4, volumeAttributes: {number: "%[3]d"}}`, azureDisks, name, i))
+		add(fmt.Sprintf("claim-%d", i), fmt.Sprintf("persistentVolumeClaim: {claimName: %s-%d}", name, i))
+		add(fmt.Sprintf("inline-%d", i), fmt.Sprintf(`csi: {driver: %s, volumeAttributes: {number: "%d"}}`, azureDisks, i))
+	}
+	claim("disk", disk("claim"))
+	add("disk-claim", fmt.Sprintf("persistentVolumeClaim: {claimName: %s-disk}", name))
+	add("disk-inline", disk("inline"))
 	r.apply(objects.String() + fmt.Sprintf(`---
 apiVersion: v1
 kind: Pod
@@ -181,8 +208,8 @@ func (r *csiRig) remove(name string) {
 	r.kubectl("delete", "pod", name, "--timeout=180s")
 	r.Eventually("nothing is left of pod "+name, func() error {
 		left, err := filepath.Glob(filepath.Join(r.RootDir, "pods", r.uids[name]+"*"))
-		for i := range csiPods {
-			device, err2 := filepath.Glob(r.device(fmt.Sprintf("%s/%d", name, i)) + "*")
+		for _, handle := range handles(name) {
+			device, err2 := filepath.Glob(r.device(handle) + "*")
 			left, err = append(left, device...), errors.Join(err, err2)
 		}
 		if len(left) > 0 {
@@ -190,9 +217,7 @@ func (r *csiRig) remove(name string) {
 		}
 		return err
 	})
-	for i := range csiPods {
-		r.kubectl("delete", fmt.Sprintf("pvc/%s-%d", name, i), fmt.Sprintf("pv/%s-%d", name, i), "--timeout=60s")
-	}
+	r.kubectl("delete", "pvc,pv", "-l", "pod="+name, "--timeout=60s")
 	r.removed = append(r.removed, name)
 }
 
@@ -207,7 +232,7 @@ func (r *csiRig) takeOver(who string, start func()) {
 	r.t.Helper()
 	r.added, r.removed, r.instances = nil, nil, r.Instances()
 	volumes, err := filepath.Glob(filepath.Join(r.RootDir, "pods/*/volumes/*/*"))
-	if err != nil || len(volumes) < 2*2*csiPods {
+	if err != nil || len(volumes) < 2*csiPublished {
 		r.t.Fatalf("there are the volumes %v, %v", volumes, err)
 	}
 	start()
@@ -282,10 +307,10 @@ func (r *csiRig) checkCalls(who string) {
 	}
 	want := map[string]int{}
 	for _, name := range r.added {
-		want[name+" StageVolume"], want[name+" PublishVolume"] = csiPods, 2*csiPods
+		want[name+" StageVolume"], want[name+" PublishVolume"] = csiStaged, csiPublished
 	}
 	for _, name := range r.removed {
-		want[name+" UnstageVolume"], want[name+" UnpublishVolume"] = csiPods, 2*csiPods
+		want[name+" UnstageVolume"], want[name+" UnpublishVolume"] = csiStaged, csiPublished
 	}
 	if diff := cmp.Diff(want, count); diff != "" {
 		r.t.Errorf("under %s, calls (-want +got):\n%s", who, diff)
@@ -311,11 +336,8 @@ func (r *csiRig) checkContainers(who string) {
 
 // podOf is the name of the pod whose volume a call is for.
 func (r *csiRig) podOf(c driver.Call) string {
-	if name, _, ok := strings.Cut(c.Volume, "/"); ok {
-		return name
-	}
 	for name, uid := range r.uids {
-		if strings.Contains(c.Target, "/pods/"+uid+"/") {
+		if strings.Contains(c.Volume, name+"/") || strings.Contains(c.Target, "/pods/"+uid+"/") {
 			return name
 		}
 	}
@@ -353,7 +375,7 @@ func (r *csiRig) compare(kubelets, deckhands string) {
 		return list
 	}
 	theirs := requests(kubelets)
-	if diff := cmp.Diff(theirs, requests(deckhands)); diff != "" || len(theirs) != 3*csiPods {
+	if diff := cmp.Diff(theirs, requests(deckhands)); diff != "" || len(theirs) != csiStaged+csiPublished {
 		r.t.Errorf("%d requests (-kubelet's +deckhand's):\n%s", len(theirs), diff)
 	}
 	records := func(name string) map[string]map[string]string {
@@ -361,8 +383,8 @@ func (r *csiRig) compare(kubelets, deckhands string) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		for i := range csiPods {
-			paths = append(paths, filepath.Join(r.device(fmt.Sprintf("%s/%d", name, i)), "vol_data.json"))
+		for _, handle := range handles(name) {
+			paths = append(paths, filepath.Join(r.device(handle), "vol_data.json"))
 		}
 		list := map[string]map[string]string{}
 		for i, path := range paths {
@@ -380,7 +402,7 @@ func (r *csiRig) compare(kubelets, deckhands string) {
 		return list
 	}
 	was := records(kubelets)
-	if diff := cmp.Diff(was, records(deckhands)); diff != "" || len(was) != 3*csiPods {
+	if diff := cmp.Diff(was, records(deckhands)); diff != "" || len(was) != csiStaged+csiPublished {
 		r.t.Errorf("%d records (-kubelet's +deckhand's):\n%s", len(was), diff)
 	}
 }
