@@ -2,12 +2,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -276,6 +279,15 @@ func TestSidecars(t *testing.T) {
 		t.Errorf("GetInfo of the registrar: %v, %v", info, err)
 	}
 
+	probe := func() int {
+		w := httptest.NewRecorder()
+		health(csi.NewIdentityClient(dial(t, r.Endpoint))).ServeHTTP(w, httptest.NewRequestWithContext(r.ctx, "GET", "/healthz", nil))
+		return w.Code
+	}
+	if code := probe(); code != http.StatusOK {
+		t.Errorf("the health of a driver that runs: %d", code)
+	}
+
 	front, back := filepath.Join(r.Dir, "front.sock"), filepath.Join(r.Dir, "back.sock")
 	stdout := command("--endpoint", front, "--proxy-endpoint", "unix://"+back, "-v=5", "--attended")
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
@@ -295,6 +307,9 @@ func TestSidecars(t *testing.T) {
 	plugin, err := csi.NewIdentityClient(dial(t, front)).GetPluginInfo(r.ctx, &csi.GetPluginInfoRequest{}, wait)
 	if err != nil || plugin.GetName() != "elsewhere" {
 		t.Errorf("GetPluginInfo by the proxy: %v, %v", plugin, err)
+	}
+	if r.Kill(); probe() != http.StatusInternalServerError {
+		t.Error("a driver that is gone is healthy")
 	}
 }
 
@@ -356,5 +371,39 @@ func TestPersistent(t *testing.T) {
 	r.target = filepath.Join(outside, "mount")
 	if err := r.publish(r.ctx, nil); status.Code(err) != codes.Internal || len(driver.Mounts(t, outside)) > 0 {
 		t.Errorf("a target outside the driver's directories: %v, mounts %v", err, driver.Mounts(t, outside))
+	}
+}
+
+// TestHostPath: the program understands the flags of Kubernetes' manifests for csi-driver-host-path, and logs calls as its
+// specs read them.
+func TestHostPath(t *testing.T) {
+	c, err := parse([]string{"--drivername=mock.storage.k8s.io", "--nodeid=here", "--endpoint=/csi/csi.sock", "--statedir=/tmp/data",
+		"-v=5", "--enable-attach", "--enable-topology", "--attach-limit", "2", "--node-expand-required=true",
+		"--check-volume-lifecycle=true"})
+	if err != nil || c.name != "mock.storage.k8s.io" || c.endpoint != "/csi/csi.sock" || !c.attach || c.maxVolumes != 2 ||
+		c.segments().GetSegments()["topology.hostpath.csi/node"] != "here" || !c.can(csi.NodeServiceCapability_RPC_EXPAND_VOLUME) {
+		t.Errorf("%+v, %v", c, err)
+	}
+
+	var log bytes.Buffer
+	req := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{"a": "b"}, Secrets: map[string]string{"key": "hidden"}}
+	logCall(&log, "/csi.v1.Node/NodePublishVolume", req, status.Error(codes.NotFound, "gone"))
+	line, ok := strings.CutPrefix(log.String(), "gRPCCall: ")
+	var call struct {
+		Method  string
+		Request struct {
+			VolumeContext map[string]string `json:"volume_context"`
+			Secrets       map[string]string `json:"secrets"`
+		}
+		FullError struct {
+			Code codes.Code `json:"code"`
+		}
+	}
+	if err := json.Unmarshal([]byte(line), &call); err != nil || !ok || call.Method != "/csi.v1.Node/NodePublishVolume" ||
+		call.Request.VolumeContext["a"] != "b" || call.Request.Secrets["key"] == "" || call.FullError.Code != codes.NotFound {
+		t.Errorf("the log has %s (%+v, %v)", &log, call, err)
+	}
+	if strings.Contains(line, "hidden") || req.GetSecrets()["key"] != "hidden" {
+		t.Errorf("the log has %s, the request %v", &log, req)
 	}
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net"
 	"path"
 	"strconv"
@@ -96,6 +99,7 @@ type interceptor struct {
 	journal *journal
 	rules   *rules
 	conns   *connections
+	log     io.Writer // for each call, or nil
 
 	mu     sync.Mutex
 	busy   map[string]bool   // what a call works on
@@ -208,10 +212,35 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 	deadline, limited := ctx.Deadline()
 	c.Left = ctx.Err() != nil
 	i.journal.end(c, s, limited && time.Until(deadline) < deadlineMargin)
+	if i.log != nil {
+		logCall(i.log, info.FullMethod, req.(proto.Message), err)
+	}
 	if code == cut {
 		i.conns.cut(conn)
 	}
 	return resp, err
+}
+
+// logCall writes a call as csi-driver-host-path and csi-mock do, whose logs Kubernetes' own specs read. It hides secrets.
+func logCall(w io.Writer, method string, req proto.Message, err error) {
+	req = proto.Clone(req)
+	if r, ok := req.(interface{ GetSecrets() map[string]string }); ok {
+		for key := range r.GetSecrets() {
+			r.GetSecrets()[key] = "***stripped***"
+		}
+	}
+	line := struct {
+		Method    string
+		Request   any
+		Error     string
+		FullError any
+	}{Method: method, Request: req}
+	if err != nil {
+		line.Error, line.FullError = err.Error(), status.Convert(err).Proto()
+	}
+	if data, err := json.Marshal(line); err == nil { // with the names of fields as in the .proto file
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", data)
+	}
 }
 
 // answer does with a call what its rule says. The code is that of err, or cut.

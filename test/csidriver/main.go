@@ -16,7 +16,9 @@
 // a directory of --statedir that outlives its mounts; a handle that nobody created gets one when it is first used.
 //
 // Called as registrar, or with registrar as the first argument, the program registers a driver of another process as
-// node-driver-registrar does. With --proxy-endpoint it serves nothing itself (see proxy).
+// node-driver-registrar does; as livenessprobe it answers HTTP requests with the driver's health, as livenessprobe does.
+// With --proxy-endpoint it serves nothing itself (see proxy). With --log-calls, and the flags of csi-driver-host-path,
+// Kubernetes' own CSI specs run against it (test/conformance).
 package main
 
 import (
@@ -50,7 +52,7 @@ type config struct {
 	registeredPath, registeredName            string
 	control, proxy                            string
 	capabilities                              string
-	attach, attended                          bool
+	attach, attended, logCalls                bool
 	maxVolumes                                int64
 	topology, below                           list
 }
@@ -64,9 +66,12 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	command, args := run, os.Args[1:]
-	if strings.HasSuffix(os.Args[0], "registrar") {
+	switch {
+	case strings.HasSuffix(os.Args[0], "registrar"):
 		command = runRegistrar
-	} else if len(args) > 0 && args[0] == "registrar" {
+	case strings.HasSuffix(os.Args[0], "livenessprobe"):
+		command = runLivenessProbe
+	case len(args) > 0 && args[0] == "registrar":
 		command, args = runRegistrar, args[1:]
 	}
 	err := command(ctx, args)
@@ -76,6 +81,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// nodeTopology is the topology key of csi-driver-host-path.
+const nodeTopology = "topology.hostpath.csi/node"
 
 func parse(args []string) (c config, err error) {
 	f := flag.NewFlagSet("csidriver", flag.ContinueOnError)
@@ -95,8 +103,13 @@ func parse(args []string) (c config, err error) {
 	f.StringVar(&c.capabilities, "capabilities", "",
 		"comma-separated capabilities of the node service, such as STAGE_UNSTAGE_VOLUME")
 	f.BoolVar(&c.attach, "enable-attach", false, "offer ControllerPublishVolume")
+	f.BoolVar(&c.logCalls, "log-calls", false, "print each call with its arguments, as csi-driver-host-path does")
 	f.BoolVar(&c.attended, "attended", false, "print ready, and end when the standard input ends")
 	f.Int64Var(&c.maxVolumes, "maxvolumespernode", 0, "limit of volumes, 0 for none")
+	f.Int64Var(&c.maxVolumes, "attach-limit", 0, "the same as --maxvolumespernode")
+	onNode := f.Bool("enable-topology", false, "offer the topology of one node: the segment "+nodeTopology+" with --nodeid")
+	expand := f.Bool("node-expand-required", false, "add EXPAND_VOLUME to --capabilities")
+	_ = f.Bool("check-volume-lifecycle", false, "ignored: the law of calls is always checked")
 	f.Var(&c.topology, "topology", "segment KEY=VALUE; may be repeated")
 	f.Var(&c.below, "below", "directory below which targets have to be, default anywhere; may be repeated")
 	if err := f.Parse(args); err != nil {
@@ -104,6 +117,12 @@ func parse(args []string) (c config, err error) {
 	}
 	if c.endpoint == "" || c.proxy == "" && (c.nodeID == "" || c.stateDir == "") || f.NArg() > 0 {
 		return c, errors.New("--endpoint, --nodeid and --statedir are needed, and no arguments")
+	}
+	if *onNode {
+		c.topology = append(c.topology, nodeTopology+"="+c.nodeID)
+	}
+	if *expand {
+		c.capabilities += "," + csi.NodeServiceCapability_RPC_EXPAND_VOLUME.String()
 	}
 	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
 	c.registeredPath = cmp.Or(c.registeredPath, c.endpoint)
@@ -167,6 +186,9 @@ func run(ctx context.Context, args []string) error {
 	conns := &connections{journal: journal, open: map[string]net.Conn{}}
 	interceptor := &interceptor{journal: journal, rules: newRules(), conns: conns,
 		busy: map[string]bool{}, active: map[string]active{}}
+	if c.logCalls {
+		interceptor.log = os.Stdout
+	}
 
 	driver := grpc.NewServer(grpc.UnaryInterceptor(interceptor.intercept))
 	csi.RegisterIdentityServer(driver, &identity{config: c})

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,36 @@ func runRegistrar(ctx context.Context, args []string) error {
 	registration.RegisterRegistrationServer(s, &registrar{config: c, journal: &journal{}})
 	socket := filepath.Join(*dir, info.GetName()+"-reg.sock")
 	return serve(ctx, []server{{socket, s.Serve, s.Stop}}, func() {})
+}
+
+// runLivenessProbe serves the health of the driver of another process, with the flags of livenessprobe.
+func runLivenessProbe(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("livenessprobe", flag.ContinueOnError)
+	address := f.String("csi-address", "/csi/csi.sock", "unix socket of the driver")
+	port := f.String("health-port", "9808", "TCP port of the HTTP server")
+	_ = f.String("v", "", "ignored")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("unix://"+*address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	s := http.Server{Addr: ":" + *port, Handler: health(csi.NewIdentityClient(conn)), ReadHeaderTimeout: time.Second}
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	err = s.ListenAndServe()
+	return errors.Join(ignoreClosed(ctx, err), conn.Close())
+}
+
+// health answers GET /healthz with the answer to a Probe.
+func health(driver csi.IdentityClient) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := driver.Probe(r.Context(), &csi.ProbeRequest{}); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	return mux
 }
 
 // proxy connects each client of the CSI socket with a connection to another address, so that a driver elsewhere, which
