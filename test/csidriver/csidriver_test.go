@@ -379,7 +379,7 @@ func TestPersistent(t *testing.T) {
 func TestHostPath(t *testing.T) {
 	c, err := parse([]string{"--drivername=mock.storage.k8s.io", "--nodeid=here", "--endpoint=/csi/csi.sock", "--statedir=/tmp/data",
 		"-v=5", "--enable-attach", "--enable-topology", "--attach-limit", "2", "--node-expand-required=true",
-		"--check-volume-lifecycle=true"})
+		"--check-volume-lifecycle=true", "--enable-controller-modify-volume=true", "--accepted-mutable-parameter-names=a"})
 	if err != nil || c.name != "mock.storage.k8s.io" || c.endpoint != "/csi/csi.sock" || !c.attach || c.maxVolumes != 2 ||
 		c.segments().GetSegments()["topology.hostpath.csi/node"] != "here" || !c.can(csi.NodeServiceCapability_RPC_EXPAND_VOLUME) {
 		t.Errorf("%+v, %v", c, err)

@@ -110,6 +110,8 @@ func parse(args []string) (c config, err error) {
 	onNode := f.Bool("enable-topology", false, "offer the topology of one node: the segment "+nodeTopology+" with --nodeid")
 	expand := f.Bool("node-expand-required", false, "add EXPAND_VOLUME to --capabilities")
 	_ = f.Bool("check-volume-lifecycle", false, "ignored: the law of calls is always checked")
+	_ = f.Bool("enable-controller-modify-volume", false, "ignored: volumes can't be modified")
+	_ = f.String("accepted-mutable-parameter-names", "", "ignored, too")
 	f.Var(&c.topology, "topology", "segment KEY=VALUE; may be repeated")
 	f.Var(&c.below, "below", "directory below which targets have to be, default anywhere; may be repeated")
 	if err := f.Parse(args); err != nil {
