@@ -128,7 +128,7 @@ func (c *cluster) end() {
 }
 
 // CSICall implements csi.Meter.
-func (*cluster) CSICall(string, string, string, time.Duration) {}
+func (*cluster) CSICall(string, string, string, bool, time.Duration) {}
 
 func (c *cluster) name() v1.UniqueVolumeName {
 	return v1.UniqueVolumeName("kubernetes.io/csi/" + attachedDriver + "^" + c.handle)

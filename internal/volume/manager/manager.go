@@ -112,11 +112,18 @@ func (m *Manager) Run(ctx context.Context) error {
 		RecordEvent: m.conf.Recorder.Event, Wake: m.wake, Freed: m.freed.Load, DiskFailed: m.conf.DiskFailed,
 	})
 	defer fresh.Stop()
-	var adoptAt time.Time
+	var adoptAt, sweepAt time.Time
 	for {
 		var adopt <-chan time.Time
 		if adoptAt = m.adoptAt(adoptAt); !adoptAt.IsZero() {
 			adopt = time.After(time.Until(adoptAt))
+		}
+		if until, err := m.ops.Failed(sweepKey, sweepKind); err != nil && sweep.Ended() && sweepAt.IsZero() {
+			sweepAt = until
+		}
+		var retry <-chan time.Time
+		if !sweepAt.IsZero() {
+			retry = time.After(time.Until(sweepAt))
 		}
 		select {
 		case <-ctx.Done():
@@ -132,6 +139,12 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 			fresh.Changed(changed...)
 			m.adoptAgain(ctx) // some may wait for one of these objects
+		case <-m.stages.Left:
+			if sweepAt.IsZero() {
+				sweepAt = time.Now().Add(m.ops.Backoff(1))
+			}
+		case <-retry:
+			again, sweepAt = true, time.Time{}
 		case <-m.remounted:
 			fresh.Follow(m.all())
 		case <-m.wake:
@@ -186,14 +199,21 @@ func (m *Manager) stop() {
 	}
 }
 
-// sweepDevices starts to unstage devices whose pods' directories are gone. Run is woken when that has ended.
+// The operation of sweepDevices.
+const (
+	sweepKey  operations.Key = "staged"
+	sweepKind                = "sweep"
+)
+
+// sweepDevices starts to unstage devices whose pods' directories are gone, and those without users. Run is woken when
+// that has ended.
 func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	op := m.ops.Start(ctx, operations.Task{Key: "staged", Kind: "sweep",
+	op := m.ops.Start(ctx, operations.Task{Key: sweepKey, Kind: sweepKind, Owner: sweepKind, // its failures have a back-off
 		Do: func(ctx context.Context, _ *operations.Operation) error {
 			err := m.stages.Sweep(ctx, there)
 			if err != nil {

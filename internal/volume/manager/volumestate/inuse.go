@@ -87,11 +87,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		if err != nil || a == nil {
 			continue // without a record a device was adopted, or isn't staged
 		}
-		if _, is := a.Holds(filepath.Join(s.root, d.Dir)); is {
-			s.mu.Lock()
-			s.noted[r] = volume.UniqueName(a, d.Key)
-			s.mu.Unlock()
-		}
+		s.noteInUse(r, d)
 		users, err := r.users()
 		errs = append(errs, err)
 		for _, u := range users {
@@ -101,6 +97,19 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		}
 	}
 	return held, errors.Join(errs...)
+}
+
+// noteInUse notes the device for Devices if it is one that may be attached.
+func (s *Stages) noteInUse(r record, d device) {
+	a := s.attacher(func(a volume.Attacher) bool { return a.Name() == d.Plugin })
+	if a == nil {
+		return
+	}
+	if _, is := a.Holds(filepath.Join(s.root, d.Dir)); is {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.noted[r] = volume.UniqueName(a, d.Key)
+	}
 }
 
 // attacher returns the first plugin of attached volumes for which the function is returns true; nil if there is none.
@@ -113,7 +122,8 @@ func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
 	return nil
 }
 
-// Devices returns the names of the attached devices that InUse has found and that haven't been unstaged since.
+// Devices returns the names of the attached devices that InUse has found, or that have no users any more, and that haven't been
+// unstaged since.
 func (s *Stages) Devices() []v1.UniqueVolumeName {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -35,7 +36,12 @@ import (
 // The file "device" is written before the device is staged, and removed after the device was unstaged. A user's file
 // is written before the user's volume is mounted, and removed after the volume was unmounted. The directory of the
 // device itself is the plugin's: a kubelet that takes over fails on foreign files there.
+//
+// The end of a pod doesn't depend on its devices: one that can't be unstaged stays, without users, for Sweep.
 type Stages struct {
+	// Left is filled when Leave couldn't unstage a device.
+	Left wake.Slot
+
 	root    string
 	layout  Layout
 	plugins []volume.Stager
@@ -43,7 +49,7 @@ type Stages struct {
 
 	mu     sync.Mutex
 	staged map[string]bool                // records of the devices that this agent has staged, by their directories
-	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found
+	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found, and those without users
 }
 
 // User is a volume of a pod that uses a device.
@@ -55,7 +61,7 @@ type User struct {
 
 // NewStages returns Stages for the plugins' devices below the root directory.
 func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
-	return &Stages{root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins,
+	return &Stages{Left: wake.NewSlot(), root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins,
 		ops: operations.New(c), staged: map[string]bool{}, noted: map[record]v1.UniqueVolumeName{}}
 }
 
@@ -362,7 +368,7 @@ func (s *Stages) mark(r record, staged bool) {
 
 // Leave removes an unmounted volume of this plugin from the users of its device, and unstages the device if it has no
 // other user. If plugin and u.Name are empty, it does so for all volumes of the pod. Devices of plugins that this
-// build doesn't have stay. say receives what it waits for.
+// build doesn't have stay, and so do those that can't be unstaged. say receives what it waits for.
 func (s *Stages) Leave(ctx context.Context, plugin string, u User, say volume.Say) error {
 	all, err := s.records()
 	if err != nil {
@@ -382,11 +388,21 @@ func (s *Stages) Leave(ctx context.Context, plugin string, u User, say volume.Sa
 			if err == nil && (plugin != "" && d.Plugin != plugin || s.plugin(d) == nil) {
 				break
 			}
-			errs = append(errs, s.leave(ctx, r, one, say))
+			err = s.leave(ctx, r, one, say)
+			if _, left := errors.AsType[leftError](err); left {
+				s.Left.Wake()
+				continue
+			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// leftError is the error of a device without users that couldn't be unstaged.
+type leftError struct{ error }
+
+func (e leftError) Unwrap() error { return e.error }
 
 // Sweep removes the users whose pods don't exist any more, and unstages the devices that have no other users. The
 // function there reports whether a pod exists.
@@ -427,8 +443,8 @@ func (s *Stages) leave(ctx context.Context, r record, u User, say volume.Say) er
 	return nil
 }
 
-// left unstages the device if it has no other user, and then removes the user's file. If the agent crashes before
-// that, it tries again after its restart.
+// left removes the user's file, and unstages the device if it has no other user. If the agent crashes in between, Sweep
+// finds a device without users.
 func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) error {
 	users, err := r.users()
 	if err != nil {
@@ -443,14 +459,22 @@ func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	staged := err == nil
+	plugin := s.plugin(d)
+	if staged && plugin == nil {
+		return fmt.Errorf("the device %s at %s is left, as this build has no plugin %s", d.Key, d.Dir, d.Plugin)
+	}
 	s.mark(r, false)
-	if err == nil {
-		if err := s.unstage(ctx, d, say); err != nil {
-			return err
-		}
+	if staged {
+		s.noteInUse(r, d) // its volume may be mounted until the device is unstaged
 	}
 	if err := r.forget(u); err != nil {
 		return err
+	}
+	if staged {
+		if err := s.unstage(ctx, plugin, d, say); err != nil {
+			return leftError{err}
+		}
 	}
 	return s.remove(ctx, r)
 }
@@ -468,11 +492,7 @@ func (s *Stages) remove(ctx context.Context, r record) error {
 
 // unstage unstages a device and removes its directory. The plugin's own note describes the device; without the note
 // there are only its key and directory.
-func (s *Stages) unstage(ctx context.Context, d device, say volume.Say) error {
-	plugin := s.plugin(d)
-	if plugin == nil {
-		return fmt.Errorf("the device %s at %s is left, as this build has no plugin %s", d.Key, d.Dir, d.Plugin)
-	}
+func (s *Stages) unstage(ctx context.Context, plugin volume.Stager, d device, say volume.Say) error {
 	dir := filepath.Join(s.root, d.Dir)
 	known, ok := plugin.Known(dir)
 	if !ok {
