@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run Kubernetes' own [sig-node] [Conformance] specs against deckhand, or against AGENT, and compare with what the kubelet passes.
+# Run Kubernetes' own [sig-node] [Conformance] specs, or those of FOCUS, against deckhand or AGENT, and compare with what the
+# kubelet passes (BASELINE).
 #   LAB=/a/directory/with/6/GB AGENT=bin/deckhand ./run.sh
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -14,4 +15,4 @@ trap end EXIT
 "$here/images.sh" import >/dev/null
 "$here/cluster.sh" run || true
 "$here/report.py" failures "$LAB/results/cluster-$NAME/report.json"
-"$here/report.py" compare "$here/kubelet.tsv" "$LAB/results/cluster-$NAME/result.tsv"
+"$here/report.py" compare "${BASELINE:-$here/kubelet.tsv}" "$LAB/results/cluster-$NAME/result.tsv"

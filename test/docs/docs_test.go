@@ -44,6 +44,7 @@ var Elsewhere = map[string]string{
 	"docs/tasks/from-the-kubelet.md: systemctl stop kubelet":                                                           "the same",
 	"test/conformance/README.md: make conformance # below CONFORMANCE_DIR, /var/lib/deckhand-conformance":              "it takes the network and an hour",
 	"test/conformance/README.md: LAB=DIR FOCUS='Summary API|Device Plugin|POD Resources API' test/conformance/node.sh": "the same",
+	"test/conformance/README.md: LAB=DIR test/conformance/csi.sh":                                                      "the same",
 	"docs/tasks/from-the-kubelet.md: systemctl stop kubelet # and put it back":                                         "the same",
 }
 
