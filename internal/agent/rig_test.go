@@ -140,8 +140,12 @@ func loadConfig(dir string) (*config.Config, error) {
 	set := flags.New(config.DefaultRootDir)
 	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	set.AddTo(fs)
-	if err := fs.Parse([]string{"--config", path("config.yaml"), "--root-dir", path("root"), "--cert-dir", path("pki"), "--pod-manifest-path", path("manifests"),
-		"--container-runtime-endpoint", "unix://" + path("cri.sock"), "--container-log-links-dir", path("links"), "--hostname-override", "n", "--node-ip", "192.0.2.1"}); err != nil {
+	args := []string{"--config", path("config.yaml"), "--root-dir", path("root"), "--cert-dir", path("pki"), "--pod-manifest-path", path("manifests"),
+		"--container-runtime-endpoint", "unix://" + path("cri.sock"), "--container-log-links-dir", path("links"), "--hostname-override", "n", "--node-ip", "192.0.2.1"}
+	if _, err := os.Stat(path("kubeconfig")); err == nil {
+		args = append(args, "--kubeconfig", path("kubeconfig"))
+	}
+	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
 	return config.Load(context.Background(), set)

@@ -1,0 +1,112 @@
+package agent_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
+)
+
+// apiServer serves pods that never change, has no other object, and accepts every write.
+type apiServer struct{ pods v1.PodList }
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	switch {
+	case r.URL.Query().Get("watch") != "":
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/pods":
+		body, err = json.Marshal(s.pods)
+	case r.Method == http.MethodGet:
+		kind := map[string]string{"services": "ServiceList", "nodes": "NodeList"}[path.Base(r.URL.Path)]
+		body = fmt.Appendf(nil, `{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`,
+			cmp.Or(kind, "List"))
+	}
+	if err == nil {
+		_, _ = io.Copy(w, bytes.NewReader(body))
+	}
+}
+
+// apiPod is a pod of the API server with momentSpec.
+func apiPod(t *testing.T, name string, priority int32) v1.Pod {
+	t.Helper()
+	p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-n", Namespace: "default", UID: types.UID(name + "-uid"),
+		ResourceVersion: "1"}}
+	if err := yaml.Unmarshal([]byte("spec:\n"+strings.ReplaceAll(momentSpec, "IMAGE", image)), &p); err != nil {
+		t.Fatal(err)
+	}
+	spec.SetDefaults(&p)
+	p.Spec.NodeName, p.Spec.Priority = "n", &priority
+	return p
+}
+
+// TestClusterSparesPods: in a cluster, node pressure ends neither a static pod nor a critical one, though each uses more
+// of the disk than the plain pod that is evicted.
+func TestClusterSparesPods(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(&apiServer{v1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+		Items: []v1.Pod{apiPod(t, "plain", 0), apiPod(t, "critical", 2_000_000_000)}}})
+	defer api.Close()
+	settings := "enableServer: false\ncontentType: application/json\n"
+	r := newReloads(t, settings+quietDisk)
+	kubeconfig := "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], " +
+		"contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {server: '" + api.URL + "'}}]}"
+	if err := os.WriteFile(r.path("kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.path("root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The rig unmounts it.
+	if err := unix.Mount("deckhand-test", r.path("root"), "tmpfs", 0, "size=100m,mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	r.configure(settings + quietDisk)
+	r.want("static", momentSpec)
+	r.up()
+	defer r.stop() // before the server, which waits for its connections
+	for _, name := range []string{"critical", "plain"} {
+		r.awaitPod(name, ready)
+	}
+	r.await("all run", r.running("static/main", "critical/main", "plain/main"))
+	before := map[string]string{}
+	for i, name := range []string{"plain/main", "critical/main", "static/main"} {
+		before[name] = r.newest(name).Id
+		if err := os.WriteFile(filepath.Join(r.mount(name, "/data"), "file"), make([]byte, (i+1)<<22), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.reload(settings+evictingDisk, v1.EventTypeWarning, string(pod.ReasonEvictionFindsNoPod),
+		"no pod that may be evicted")
+	r.ended("plain", v1.PodFailed, string(pod.ReasonEvicted))
+	r.await("the others run on", r.running("static/main", "critical/main"))
+	for _, name := range []string{"critical/main", "static/main"} {
+		if now := r.newest(name).Id; now != before[name] {
+			t.Errorf("%s was restarted:\n%s", name, r.describe())
+		}
+	}
+}
