@@ -63,8 +63,8 @@ func apiPod(t *testing.T, name string, priority int32) v1.Pod {
 	return p
 }
 
-// TestClusterSparesPods: in a cluster, node pressure ends neither a static pod nor a critical one, though each uses more
-// of the disk than the plain pod that is evicted.
+// TestClusterSparesPods: in a cluster, node pressure ends neither a static pod nor a critical one, though each uses
+// more of the disk than the plain pod that is evicted.
 func TestClusterSparesPods(t *testing.T) {
 	t.Parallel()
 	api := httptest.NewServer(&apiServer{v1.PodList{
@@ -74,7 +74,8 @@ func TestClusterSparesPods(t *testing.T) {
 	settings := "enableServer: false\ncontentType: application/json\n"
 	r := newReloads(t, settings+quietDisk)
 	kubeconfig := "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], " +
-		"contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {server: '" + api.URL + "'}}]}"
+		"contexts: [{name: c, context: {cluster: k, user: u}}], " +
+		"clusters: [{name: k, cluster: {server: '" + api.URL + "'}}]}"
 	if err := os.WriteFile(r.path("kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,8 @@ func TestClusterSparesPods(t *testing.T) {
 	before := map[string]string{}
 	for i, name := range []string{"plain/main", "critical/main", "static/main"} {
 		before[name] = r.newest(name).Id
-		if err := os.WriteFile(filepath.Join(r.mount(name, "/data"), "file"), make([]byte, (i+1)<<22), 0o600); err != nil {
+		file := filepath.Join(r.mount(name, "/data"), "file")
+		if err := os.WriteFile(file, make([]byte, (i+1)<<22), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

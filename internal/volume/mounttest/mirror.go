@@ -33,10 +33,30 @@ func (m *Mirror) Fail(errno unix.Errno) {
 	m.server.order(what)
 }
 
+// HoldSyncs makes every fsync of a file wait until release is called, or the test ends. Other requests are answered.
+func (m *Mirror) HoldSyncs() (release func()) {
+	order := func(what byte) {
+		m.server.mu.Lock()
+		defer m.server.mu.Unlock()
+		m.server.order(what)
+	}
+	order(toHoldSyncs)
+	return func() { order(toAnswer) }
+}
+
+// AwaitSyncs returns once n requests wait for release. See Server.AwaitWaiting.
+func (m *Mirror) AwaitSyncs(t testing.TB, n int) {
+	t.Helper()
+	m.server.AwaitWaiting(t, n)
+}
+
 // mirror is the server's side of a Mirror.
 type mirror struct {
 	nodes map[uint64]*mirrored
 	fails unix.Errno
+	// holds says that syncs aren't answered. held are the requests that wait.
+	holds bool
+	held  []inHeader
 }
 
 // mirrored is a file that the kernel knows. Its number is that of the inode, but for the root directory.
@@ -54,9 +74,15 @@ func newMirror(source string) (*mirror, error) {
 }
 
 func (m *mirror) order(what byte) {
-	m.fails = unix.Errno(what)
-	if what == toAnswer || what == toHang {
+	m.fails, m.holds = unix.Errno(what), what == toHoldSyncs
+	if what == toAnswer || what == toHang || what == toHoldSyncs {
 		m.fails = 0
+	}
+	if !m.holds {
+		for _, in := range m.held {
+			_, _ = unix.Write(device, answerTo(in, nil, 0)) // a caller that was killed doesn't wait any more
+		}
+		m.held = nil
 	}
 }
 
@@ -70,6 +96,10 @@ func (m *mirror) result(in inHeader, body []byte) ([]byte, unix.Errno) {
 	if m.fails != 0 && (slices.Contains(taking, in.Opcode) ||
 		m.fails != unix.EDQUOT && slices.Contains(changing, in.Opcode)) {
 		return nil, m.fails
+	}
+	if m.holds && in.Opcode == opFsync {
+		m.held = append(m.held, in)
+		return nil, unanswered
 	}
 	node := m.nodes[in.Node]
 	if node == nil && in.Opcode != opInit && in.Opcode != opDestroy && in.Opcode != opBatchForget {

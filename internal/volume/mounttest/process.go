@@ -29,8 +29,9 @@ const (
 
 // The orders. Any other is the errno with which writes to a mirror fail.
 const (
-	toAnswer byte = 'a'
-	toHang   byte = 'h'
+	toAnswer    byte = 'a'
+	toHang      byte = 'h'
+	toHoldSyncs byte = 's'
 )
 
 // Main runs a package's tests (run) and returns the code to exit with. It is for TestMain of

@@ -147,9 +147,17 @@ func answer(request []byte, result func(inHeader, []byte) ([]byte, unix.Errno)) 
 		return nil
 	}
 	body, errno := result(in, request[n:])
-	if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt {
+	if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt || errno == unanswered {
 		return nil
 	}
+	return answerTo(in, body, errno)
+}
+
+// unanswered, in place of an error, leaves a request without an answer for now.
+const unanswered unix.Errno = 0xffff
+
+// answerTo returns the answer to a request.
+func answerTo(in inHeader, body []byte, errno unix.Errno) []byte {
 	size := uint32(binary.Size(outHeader{}) + len(body))
 	return append(encode(outHeader{Len: size, Error: -int32(errno), Unique: in.Unique}), body...)
 }
