@@ -98,10 +98,14 @@ func (s gatedState) Synced() <-chan struct{} { return s.ready }
 type listObserver struct {
 	*metrics.PLEG
 	runtime *health.State
+	// answers is called when the runtime answers again.
+	answers func()
 }
 
 func (l listObserver) Relisted(begun time.Time, took, interval time.Duration, err error) {
-	l.runtime.Relisted(err)
+	if l.runtime.Relisted(err) {
+		l.answers()
+	}
 	l.PLEG.Relisted(begun, took, interval, err)
 }
 

@@ -35,7 +35,7 @@ func TestSlowSync(t *testing.T) {
 	var removed string
 	r.awaitPod("goes", func(v local.PodView) string { removed = string(v.Pod.UID); return ready(v) })
 	release := mirror.HoldSyncs()
-	defer release()     // before the agent is stopped
+	defer release()       // before the agent is stopped
 	for i := range jobs { // the end of each has to be on disk before it is reported
 		r.want(fmt.Sprint("job", i), onceSpec)
 	}

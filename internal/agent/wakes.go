@@ -37,6 +37,8 @@ type wakes struct {
 	images, objects moment
 	// disks is the last time at which a disk that couldn't be written got room.
 	disks moment
+	// runtime is the last time at which the container runtime answered again.
+	runtime moment
 	// full wakes the part that evicts pods after a write has failed because a disk is full.
 	full wake.Slot
 	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the
@@ -82,6 +84,12 @@ func (w *wakes) imagesArrived() {
 // diskFreed wakes the workers, as pods may wait for room on a disk.
 func (w *wakes) diskFreed() {
 	w.disks.now()
+	w.WakeAll()
+}
+
+// runtimeAnswers wakes the workers, as the runtime may have left calls unanswered.
+func (w *wakes) runtimeAnswers() {
+	w.runtime.now()
 	w.WakeAll()
 }
 

@@ -101,7 +101,8 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 				FirstBackoff: worker.FirstBackoff(b.cfg), MaxBackoff: worker.MaxBackoff(&w.reloader.Current().Kubelet),
 				ContainerGC: containerGC, ImagesAt: b.wakes.images.time(),
 				ResourcesFreedAt: s.allocations.ResourcesFreedAt(), ObjectsAt: b.wakes.objects.time(),
-				DiskFreedAt: b.wakes.disks.time(), ClockSteps: b.clock.Steps()}
+				DiskFreedAt:       b.wakes.disks.time(),
+				RuntimeAnsweredAt: b.wakes.runtime.time(), ClockSteps: b.clock.Steps()}
 		},
 		KeepUnknownPods: !b.cfg.Standalone && !b.joins(),
 		Terminators: []worker.PodTerminator{

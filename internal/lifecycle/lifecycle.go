@@ -74,6 +74,9 @@ type Node struct {
 	// DiskFreedAt is when a disk that was full, or couldn't be written, last got room: actions that failed for it are
 	// retried at once.
 	DiskFreedAt time.Time
+	// RuntimeAnsweredAt is when the container runtime last answered again: actions that it didn't answer are retried at
+	// once.
+	RuntimeAnsweredAt time.Time
 	// ContainerGC says which ended instances of containers are kept; nil for the default.
 	ContainerGC *ContainerGC
 	// FirstBackoff is the first delay of the crash-loop back-off, after a first restart without delay (KEP-4603); 0
@@ -98,7 +101,7 @@ type ContainerGC struct {
 
 func (n *Node) retryTriggers() plan.RetryTriggers {
 	return plan.RetryTriggers{Images: n.ImagesAt, Room: n.ResourcesFreedAt, Objects: n.ObjectsAt,
-		Disk: n.DiskFreedAt}
+		Disk: n.DiskFreedAt, Runtime: n.RuntimeAnsweredAt}
 }
 
 // Decision is the result of Decide for an Input.

@@ -129,6 +129,8 @@ type Failure struct {
 	Image string `json:"image,omitempty"`
 	// Disk says that a disk of this node is full or can't be written: a change of the manifest doesn't help.
 	Disk bool `json:"disk,omitempty"`
+	// Unanswered says that the container runtime didn't answer.
+	Unanswered bool `json:"unanswered,omitempty"`
 	// NotBefore is when to retry the action, if the executor determines that; zero for the core's own back-off.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 )
 
 // withTag validates the reference and adds the default tag if it has neither tag nor digest. It changes nothing else:
@@ -133,7 +134,7 @@ func backoffFailure(name string, s backoffState) *pod.Failure {
 }
 
 func inspectFailure(name string, err error) *pod.Failure {
-	return &pod.Failure{Reason: pod.ReasonImageInspectError,
+	return &pod.Failure{Reason: pod.ReasonImageInspectError, Unanswered: !cri.IsAnswer(err),
 		Message: fmt.Sprintf("Failed to inspect image %q: %s", name, runtimeMessage(err))}
 }
 

@@ -39,6 +39,8 @@ type RetryTriggers struct {
 	Objects time.Time
 	// Disk is when a disk last got room.
 	Disk time.Time
+	// Runtime is when the container runtime last answered again.
+	Runtime time.Time
 }
 
 // New returns an empty plan on top of the actions under way. The plan changes the maps retries and asked.

@@ -20,18 +20,18 @@ type Retry struct {
 	// Image is the container image that couldn't be pulled or found, for EnsureImage.
 	Image   string
 	Failure pod.Failure
-	// DiskFreed is when a disk had last got room at the failure. A change is compared with this and not with Failed,
-	// which may be later if the machine's clock was set back.
-	DiskFreed time.Time
+	// Triggers are those at the failure. Later ones are compared with them and not with Failed, which may be later if
+	// the machine's clock was set back.
+	Triggers RetryTriggers
 }
 
 // Retries holds the records of failed actions, by retryKey.
 type Retries map[string]Retry
 
 // Back-off of failing actions. A pull follows the kubelet's documented image back-off (10 s doubling to 300 s). Other
-// actions are local and retried sooner; one that failed on a full disk is also retried when the disk has room. An
-// action that waits for resources is retried when some are freed, and one that waits for an object when that appears;
-// for these the timer is only a safety net.
+// actions are local and retried sooner; one that failed on a full disk is also retried when the disk has room, one that
+// the runtime didn't answer when the runtime answers again. An action that waits for resources is retried when some are
+// freed, and one that waits for an object when that appears; for these the timer is only a safety net.
 const (
 	pullBackoff       = 10 * time.Second
 	maxPullBackoff    = 300 * time.Second
@@ -77,7 +77,7 @@ func (p *Plan) Failed(a pod.Action, at time.Time, f pod.Failure) Retry {
 		due = f.NotBefore
 	}
 	r := Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f,
-		DiskFreed: p.triggers.Disk}
+		Triggers: p.triggers}
 	if f.Reason.OfVolume() {
 		r.Image = ""
 	}
@@ -155,7 +155,8 @@ func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 func (p *Plan) sooner(a pod.Action, r Retry) bool {
 	asked := p.Asked[retryKey(a)]
 	switch {
-	case r.Failure.Disk && p.triggers.Disk.After(r.DiskFreed):
+	case r.Failure.Disk && p.triggers.Disk.After(r.Triggers.Disk),
+		r.Failure.Unanswered && p.triggers.Runtime.After(r.Triggers.Runtime):
 		return true
 	case r.Failure.Awaits != (pod.Object{}) && p.triggers.Objects.After(asked.Objects):
 		return true

@@ -8,24 +8,30 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// TestRetryWithRoomOnTheDisk: an action that failed for a full disk is retried once there is room, others aren't.
-func TestRetryWithRoomOnTheDisk(t *testing.T) {
-	failed, freed := time.Unix(100, 0), time.Unix(50, 0)
+// TestRetryAtATrigger: an action that failed for a full disk is retried once there is room, one that the runtime didn't
+// answer once that answers again, others aren't.
+func TestRetryAtATrigger(t *testing.T) {
+	failed, before := time.Unix(100, 0), time.Unix(50, 0)
+	room := plan.RetryTriggers{Disk: before.Add(1), Runtime: before}
+	answers := plan.RetryTriggers{Disk: before, Runtime: before.Add(1)}
 	for name, tc := range map[string]struct {
-		failure pod.Failure
-		freed   time.Time
-		want    bool
+		failure  pod.Failure
+		triggers plan.RetryTriggers
+		want     bool
 	}{
-		"room, and the clock was set back": {pod.Failure{Disk: true}, freed.Add(1), true},
-		"no room since the last try":       {pod.Failure{Disk: true}, freed, false},
-		"another cause":                    {pod.Failure{}, freed.Add(1), false},
+		"room, and the clock was set back": {pod.Failure{Disk: true}, room, true},
+		"no room since the last try":       {pod.Failure{Disk: true}, answers, false},
+		"the runtime answers":              {pod.Failure{Unanswered: true}, answers, true},
+		"it doesn't answer":                {pod.Failure{Unanswered: true}, room, false},
+		"another cause, and room":          {pod.Failure{}, room, false},
+		"another cause, and an answer":     {pod.Failure{}, answers, false},
 	} {
 		a, retries := pod.Action{Kind: pod.StopSandbox, ID: "s"}, plan.Retries{}
-		next := func(freed time.Time) *plan.Plan {
-			return plan.New(failed.Add(2), nil, retries, map[string]plan.RetryTriggers{}, plan.RetryTriggers{Disk: freed})
+		next := func(triggers plan.RetryTriggers) *plan.Plan {
+			return plan.New(failed.Add(2), nil, retries, map[string]plan.RetryTriggers{}, triggers)
 		}
-		next(freed).Failed(a, failed, tc.failure)
-		p := next(tc.freed)
+		next(plan.RetryTriggers{Disk: before, Runtime: before}).Failed(a, failed, tc.failure)
+		p := next(tc.triggers)
 		if got := p.Do(a); got != tc.want {
 			t.Errorf("%s: retried %v", name, got)
 		}

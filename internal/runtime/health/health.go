@@ -197,8 +197,8 @@ func (s *State) NotReady() []string {
 }
 
 // Relisted records the result of a complete list of the runtime's sandboxes and containers; err is nil if it
-// succeeded.
-func (s *State) Relisted(err error) {
+// succeeded. It reports whether it is the first that succeeded, or the first after one that failed.
+func (s *State) Relisted(err error) (again bool) {
 	s.mu.Lock()
 	was := s.info
 	if s.info.Ready = err == nil; s.info.Ready {
@@ -210,11 +210,12 @@ func (s *State) Relisted(err error) {
 		// The runtime may return as another version.
 		s.info.Version, s.info.Message, s.known, s.statusError = "", err.Error(), false, ""
 	}
-	changed := s.info != was
+	changed, again := s.info != was, s.info.Ready && !was.Ready
 	s.mu.Unlock()
 	if changed {
 		s.changed.Wake()
 	}
+	return again
 }
 
 // SetMessage sets the message of a runtime that isn't ready.

@@ -8,6 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -46,6 +47,9 @@ func failure(a pod.Action, err error) *pod.Failure {
 	}
 	f := &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
 		Disk: atomicfile.DiskFails(err)}
+	if _, ok := errors.AsType[*cri.Error](err); ok {
+		f.Unanswered = !cri.IsAnswer(err)
+	}
 	if awaits, ok := errors.AsType[*volume.AwaitsError](err); ok {
 		f.Awaits, f.NotBefore = awaits.Object, awaits.NotBefore
 	}
