@@ -87,7 +87,7 @@ func (w *wakes) diskFreed() {
 	w.WakeAll()
 }
 
-// runtimeAnswers wakes the workers, as the runtime may have left calls unanswered.
+// runtimeAnswers wakes the workers, as pods may wait for the runtime.
 func (w *wakes) runtimeAnswers() {
 	w.runtime.now()
 	w.WakeAll()
