@@ -55,7 +55,7 @@ func newRuntime(b *foundation) (*runtimeParts, error) {
 	messages := runtimelogs.NewMessageReader(b.dirs.Pods(), r.logs, log.WithName("termination"))
 	r.seen = observed.New(r.conn, observed.Options{Wake: b.wakes.podChanged, Boot: r.host.fixed.Boot,
 		Observer: listObserver{b.meter.PLEG, r.state, b.wakes.runtimeAnswers}, Message: messages.Message,
-		Log:      log.WithName("observed")})
+		Log: log.WithName("observed")})
 	return r, nil
 }
 
