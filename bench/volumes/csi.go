@@ -160,7 +160,7 @@ func (csiObject) CSIDriver(context.Context, string) (*storagev1.CSIDriver, error
 type unmetered struct{}
 
 // CSICall records nothing.
-func (unmetered) CSICall(string, string, string, time.Duration) {}
+func (unmetered) CSICall(string, string, string, bool, time.Duration) {}
 
 // emptyDriver is a driver whose volumes are empty directories.
 type emptyDriver struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -267,6 +268,7 @@ func (p parts) modules() []modules.Module {
 				claims: p.vol.claims, podsKnown: p.vol.volumes.PodsKnown, wakes: p.wakes, journal: p.work.diaries,
 				collector: p.img.collector, log: log}.run},
 			{Name: "reports on manifests", Run: p.serve.announcer.Run},
+			{Name: "memory", Run: releaseAtRest(p.statuses.Watch, debug.FreeOSMemory)},
 		},
 		only(p.once != nil, modules.Module{Name: "run once", Run: modules.ThenEnd(p.once.Run)}),
 		[]modules.Module{

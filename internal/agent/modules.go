@@ -339,3 +339,31 @@ func profileContention(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
+
+// The agent releases memory once no pod's status has changed for restAfter, and at most every releaseEvery.
+const (
+	restAfter    = 10 * time.Second
+	releaseEvery = 10 * time.Minute
+)
+
+// releaseAtRest returns a function that calls release when the agent comes to rest: after its start, and after later
+// changes of pods, of which watch notifies.
+func releaseAtRest(watch func() (<-chan struct{}, func()), release func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		changed, cancel := watch()
+		defer cancel()
+		rest := time.NewTimer(restAfter)
+		defer rest.Stop()
+		for earliest := time.Now(); ; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				rest.Reset(max(restAfter, time.Until(earliest)))
+			case <-rest.C:
+				release()
+				earliest = time.Now().Add(releaseEvery)
+			}
+		}
+	}
+}
