@@ -138,9 +138,9 @@ type user struct {
 // attachment returns the attachment of a volume. The error is a *volume.AwaitsError while there is none: changes of the
 // VolumeAttachment and of the node's lists wake the pods that wait.
 //
-// While the API server is away, other pods can use a volume for which this agent read the VolumeAttachment before. After
-// a restart of the agent that is so only for a staged volume with an empty publish_context, according to the record: the
-// record doesn't contain a publish_context, which may be secret.
+// While the API server is away, other pods can use a volume whose VolumeAttachment this agent read before. After
+// a restart of the agent that is so only for a staged volume with an empty publish_context, according to the record:
+// the record doesn't contain a publish_context, which may be secret.
 func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.CSIDriver, s *source,
 	by user) (attachment, error) {
 	if !attaches(from, d, s) {
