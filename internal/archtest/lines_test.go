@@ -22,7 +22,7 @@ const (
 // longLines are how many lines of a wing's product code, and of the commands, may be longer. The numbers may only fall: after
 // an edit that wraps some, lower the number. A wing that isn't named has none.
 var longLines = map[string]int{
-	"kit": 3, "pod": 1, "host": 1, "config": 50, "report": 1, "cluster": 2, "runtime": 3, "volume": 2,
+	"kit": 3, "pod": 1, "host": 1, "config": 50, "report": 1, "cluster": 1, "runtime": 3, "volume": 2,
 	"image": 1, "resources": 1, "worker": 2, "agent": 2, "cmd": 3,
 }
 

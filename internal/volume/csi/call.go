@@ -158,8 +158,13 @@ func (r *registration) acquire(ctx context.Context, replaced <-chan struct{}) (l
 	return r.gate.Acquire(own, 0)
 }
 
-// reachable reports whether the connection to the driver's socket is up.
-func (r *registration) reachable() bool { return r.conn.GetState() == connectivity.Ready }
+// reachable reports whether the driver's socket is connected after a call. A connection may end a moment after the
+// calls that it carried.
+func (r *registration) reachable(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	return r.conn.GetState() == connectivity.Ready && !r.conn.WaitForStateChange(ctx, connectivity.Ready)
+}
 
 // absent is the error for a driver that hasn't registered.
 func absent(name string) error {

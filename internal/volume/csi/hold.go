@@ -126,7 +126,7 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 			p.drivers.setUncertain(r.dir, true)
 		}
 		err := r.call(ctx, by, had, path)
-		if failed, ok := errors.AsType[*callError](err); ok && failed.code == codes.Unavailable && !by.reachable() {
+		if failed, ok := errors.AsType[*callError](err); ok && failed.code == codes.Unavailable && !by.reachable(ctx) {
 			// No registration is certain to follow: the driver may come back behind the same socket.
 			return &volume.AwaitsError{Object: awaited(driver), Err: err, NotBefore: time.Now().Add(unreachableRetry)}
 		}

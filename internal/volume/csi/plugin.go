@@ -170,7 +170,8 @@ func (p Plugin) Unmount(ctx context.Context, at volume.Place, say volume.Say) er
 	return p.release(ctx, releasing{dir: at.Dir, name: targetName, method: method, say: say, recovered: recovered(at),
 		argument: path.Join(string(at.UID), filepath.Base(at.Dir)),
 		call: func(ctx context.Context, by *registration, had record, path string) error {
-			// The record doesn't say whether the volume was migrated: like the kubelet's, these calls don't count as such.
+			// The record doesn't say whether the volume was migrated: as with the kubelet, these calls don't count as
+			// such.
 			_, err := ask(ctx, p.drivers, rpc{driver: had[keyDriver], method: method},
 				spec.NewNodeClient(by.conn).NodeUnpublishVolume,
 				&spec.NodeUnpublishVolumeRequest{VolumeId: had[keyHandle], TargetPath: path})

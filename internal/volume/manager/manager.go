@@ -213,7 +213,8 @@ func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	op := m.ops.Start(ctx, operations.Task{Key: sweepKey, Kind: sweepKind, Owner: sweepKind, // its failures have a back-off
+	op := m.ops.Start(ctx, operations.Task{Key: sweepKey, Kind: sweepKind,
+		Owner: sweepKind, // so that its failures have a back-off
 		Do: func(ctx context.Context, _ *operations.Operation) error {
 			err := m.stages.Sweep(ctx, there)
 			if err != nil {

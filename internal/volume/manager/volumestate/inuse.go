@@ -122,8 +122,8 @@ func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
 	return nil
 }
 
-// Devices returns the names of the attached devices that InUse has found, or that have no users any more, and that haven't been
-// unstaged since.
+// Devices returns the names of the attached devices that InUse has found, or that have no users any more, and that
+// haven't been unstaged since.
 func (s *Stages) Devices() []v1.UniqueVolumeName {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,8 @@ func planned(pv *v1.PersistentVolume, sources ...v1.VolumeSource) ([]*volumestat
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: s})
 		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name})
 	}
-	return volumestate.Plan(context.Background(), []volume.Plugin{csi.Plugin{}, plugins.Unsupported{}}, bound{pv}, p,
+	drivers := csi.NewPlugin(csi.NewDrivers(csi.Config{NoController: true}), "/none")
+	return volumestate.Plan(context.Background(), []volume.Plugin{drivers, plugins.Unsupported{}}, bound{pv}, p,
 		[]*v1.Container{&p.Spec.Containers[0]}, nil)
 }
 
