@@ -51,8 +51,8 @@
 //     connection is tested after 20 s; ConfigMaps and Secrets are read again every syncFrequency, or after their TTL
 //     with the strategy Cache, unless the strategy is Watch; tokens and certificates have a timer for their renewal.
 //
-// When no pod has changed for 10 s, the free part of the heap is returned to the kernel, at most every 10 min; without a
-// change between, that doesn't happen again.
+// When no pod has changed for 10 s, the free part of the heap is returned to the kernel, at most every 10 min; without
+// a change between, that doesn't happen again.
 //
 // Gauges are counted when they are scraped. resources/stats measures only when a client asks, and gives one sample to
 // all clients that ask within a second. `make bench` measures the cost at rest, `make bench-cluster` compares it with

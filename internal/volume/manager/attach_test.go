@@ -15,6 +15,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -471,4 +472,29 @@ func TestAttachedWithoutAPIServer(t *testing.T) {
 		c.detach()
 		c.finish()
 	}
+}
+
+// A device that the driver doesn't unstage outlives its last pod. It must not be detached before it is unstaged.
+func TestAttachedDeviceWithoutUsers(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m := c.agent()
+	p := c.user(1)
+	c.attach("va-1", "secret-1")
+	must(t, m.Prepare(t.Context(), p, c))
+	rule, err := c.driver.Add(t.Context(), csidriver.Rule{Method: "NodeUnstageVolume", Count: -1, Do: csidriver.Fail,
+		Code: codes.Internal})
+	must(t, err)
+	c.unwant(p.UID)
+	must(t, m.Clean(t.Context(), p.UID))
+	if !c.isInUse() {
+		t.Error("the staged volume isn't reported as in use")
+	}
+	m = c.agent()
+	if !c.isInUse() {
+		t.Error("the staged volume isn't reported as in use after a restart of the agent")
+	}
+	must(t, c.driver.Release(t.Context(), rule))
+	eventually(t, "the volume can be detached", func() bool { return !c.isInUse() })
+	c.detach()
+	c.finish()
 }
