@@ -37,8 +37,9 @@ type wakes struct {
 	images, objects moment
 	// disks is the last time at which a disk that couldn't be written got room.
 	disks moment
-	// runtime is the last time at which the container runtime answered again.
-	runtime moment
+	// runtime is the last time at which the container runtime answered again. answered says that it has answered once.
+	runtime  moment
+	answered atomic.Bool
 	// full wakes the part that evicts pods after a write has failed because a disk is full.
 	full wake.Slot
 	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the
@@ -87,9 +88,15 @@ func (w *wakes) diskFreed() {
 	w.WakeAll()
 }
 
+// answersGap is the shortest time between two retries of everything that the runtime didn't answer: a call may be the
+// reason why it crashes.
+const answersGap = 30 * time.Second
+
 // runtimeAnswers wakes the workers, as pods may wait for the runtime.
 func (w *wakes) runtimeAnswers() {
-	w.runtime.now()
+	if w.answered.Swap(true) && time.Since(w.runtime.time()) >= answersGap {
+		w.runtime.now()
+	}
 	w.WakeAll()
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -67,13 +68,14 @@ func (p Plugin) Holds(dir string) (key string, held bool) {
 		return "", true
 	}
 	byKubelet := had[keyArguments] == "" && had[keyLifecycle] != string(storagev1.VolumeLifecycleEphemeral)
-	earlier := had[keyBoot] != "" && had[keyBoot] != p.drivers.conf.BootID
+	boot := p.drivers.conf.BootID
+	earlier := boot != "" && had[keyBoot] != "" && had[keyBoot] != boot
 	return had[keyDriver] + "^" + had[keyHandle], (byKubelet || had[keyAttachment] != "") && !earlier
 }
 
 // attaching is the state of a volume's attachment to this node.
 type attaching struct {
-	driver, node, volume string
+	driver, node string
 	// reported says that the node's object lists the volume as in use, attached that the same state of the object lists
 	// it as attached, too.
 	reported, attached bool
@@ -112,8 +114,8 @@ func (a attaching) next() (u use, cause string) {
 	case o != nil && o.Spec.Attacher != a.driver:
 		return wait, fmt.Sprintf("the VolumeAttachment is for the attacher %q instead of %q", bounded(o.Spec.Attacher),
 			a.driver)
-	case o != nil && (o.Spec.NodeName != a.node || ptr.Deref(o.Spec.Source.PersistentVolumeName, "") != a.volume):
-		return wait, "the VolumeAttachment is for another node or another PersistentVolume"
+	case o != nil && o.Spec.NodeName != a.node:
+		return wait, "the VolumeAttachment is for another node"
 	case o != nil && !o.Status.Attached && o.Status.AttachError != nil:
 		return wait, "the controller can't attach it: " + bounded(o.Status.AttachError.Message)
 	case !a.attached:
@@ -135,6 +137,9 @@ type user struct {
 	inUse bool
 }
 
+// attachRetry is when a volume that isn't attached is tried again even if nothing has changed.
+const attachRetry = 30 * time.Second
+
 // attachment returns the attachment of a volume. The error is a *volume.AwaitsError while there is none: changes of the
 // VolumeAttachment and of the node's lists wake the pods that wait.
 //
@@ -147,13 +152,15 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 		return attachment{}, nil
 	}
 	o := pod.Object{Kind: string(object.VolumeAttachment), Name: object.AttachmentName(s.driver, s.handle, by.node)}
-	failed := func(err error) error { return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach"} }
+	failed := func(err error) error {
+		return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach", NotBefore: time.Now().Add(attachRetry)}
+	}
 	if p.drivers.conf.NoController {
 		return attachment{}, failed(errors.New("it has to be attached to this node, which controllers may not do " +
 			"(enableControllerAttachDetach is false): set it to true"))
 	}
 	was, held := p.held(s, by.dir)
-	a := attaching{driver: s.driver, node: by.node, volume: s.name, held: held}
+	a := attaching{driver: s.driver, node: by.node, held: held}
 	a.reported, a.attached = p.drivers.attached(volume.UniqueName(p, s.key()))
 	if by.inUse && held && a.attached {
 		return was, nil
@@ -207,11 +214,13 @@ func (d *Drivers) forgetAttachment(key string) {
 	delete(d.attachments, key)
 }
 
-// attached reports whether the node's object lists the volume as in use, and whether it lists it as attached, too.
+// attached reports whether the node's object lists the volume as in use, and whether it lists it as attached, too. An
+// entry that an earlier agent has left counts only if this agent keeps it.
 func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached bool) {
 	if d.conf.Board == nil {
 		return false, false
 	}
 	f := d.conf.Board.Now()
-	return slices.Contains(f.ReportedInUse, name), f.Attached(name)
+	reported = slices.Contains(f.InUse, name) && slices.Contains(f.ReportedInUse, name)
+	return reported, reported && f.Attached(name)
 }

@@ -123,8 +123,8 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 			if err != nil && !atomicfile.DiskFails(err) {
 				return err
 			}
-			p.drivers.setUncertain(r.dir, true)
 		}
+		p.drivers.setUncertain(r.dir, true) // also if the record can be read again later
 		err := r.call(ctx, by, had, path)
 		if failed, ok := errors.AsType[*callError](err); ok && failed.code == codes.Unavailable && !by.reachable(ctx) {
 			// No registration is certain to follow: the driver may come back behind the same socket.

@@ -51,7 +51,8 @@ type cluster struct {
 	reports  bool // the node's status is written at once
 	listed   bool // volumesAttached has the volume
 	attached *storagev1.VolumeAttachment
-	away     bool // the API server
+	object   *storagev1.CSIDriver // nil for none
+	away     bool                 // the API server
 	stop     func()
 	lost     []string // volumes that were mounted when they weren't reported
 }
@@ -96,7 +97,7 @@ func (c *cluster) agent() *manager.Manager {
 	board := nodefacts.NewBoard(nodefacts.Facts{})
 	facts, err := board.Writer("drivers", nodefacts.CSIDrivers)
 	must(c.t, err)
-	lists, err := board.Writer("node", nodefacts.ReportedInUse|nodefacts.VolumesAttached)
+	lists, err := board.Writer("node", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
 	must(c.t, err)
 	drivers := csi.NewDrivers(csi.Config{Facts: facts, Board: board, Meter: c, BootID: "this", Written: time.Millisecond,
 		Log: logr.Discard(), Changed: func(all ...pod.Object) { c.changed.Wake(all...) }})
@@ -140,7 +141,9 @@ func (c *cluster) SetInUse(names []v1.UniqueVolumeName) {
 	for _, pattern := range []string{"plugins/kubernetes.io/csi/*/*/vol_data.json", "pods/*/volumes/kubernetes.io~csi/*/vol_data.json"} {
 		if notes, _ := filepath.Glob(filepath.Join(c.root, pattern)); len(notes) > 0 && !slices.Contains(names, c.name()) {
 			c.mu.Lock()
-			c.lost = append(c.lost, fmt.Sprintf("%v with %v", names, notes))
+			if c.object == nil { // else it isn't attached
+				c.lost = append(c.lost, fmt.Sprintf("%v with %v", names, notes))
+			}
 			c.mu.Unlock()
 		}
 	}
@@ -162,6 +165,7 @@ func (c *cluster) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lists.Set(func(f *nodefacts.Facts) {
+		f.InUse = c.inUse
 		if c.away {
 			return
 		}
@@ -274,7 +278,12 @@ func (c *cluster) finish() {
 }
 
 func (c *cluster) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "csidrivers"}, name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.object == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "csidrivers"}, name)
+	}
+	return c.object, nil
 }
 
 func (*cluster) Admitted() bool { return true }
@@ -472,6 +481,28 @@ func TestAttachedWithoutAPIServer(t *testing.T) {
 		c.detach()
 		c.finish()
 	}
+}
+
+// A volume that waits to be attached stops waiting if its driver turns out not to need that, and can be detached.
+func TestAttachNotRequired(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m := c.agent()
+	p := c.user(1)
+	c.waits(m, p, "a controller has to attach it")
+	c.attach("va-1", "secret-1") // for the driver's law
+	c.change(func() {
+		c.listed = false
+		c.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)}}
+	})
+	must(t, m.Prepare(t.Context(), p, c))
+	if c.isInUse() {
+		t.Error("still reported as in use")
+	}
+	c.wantCalls("Stage", "Publish")
+	c.unwant(p.UID)
+	must(t, m.Clean(t.Context(), p.UID))
+	c.detach()
+	c.finish()
 }
 
 // A device that the driver doesn't unstage outlives its last pod. It must not be detached before it is unstaged.

@@ -144,7 +144,7 @@ func (m *Manager) unused(uid types.UID) error {
 	prepared := m.desired[uid] != nil
 	m.mu.Unlock()
 	switch p := m.conf.Pod(uid); {
-	case m.wanted(uid):
+	case p != nil && p.DeletionTimestamp == nil:
 		return volumestate.Refuse("pod %s/%s (%s) is wanted: delete it first, or remove its manifest", p.Namespace,
 			p.Name, uid)
 	case m.conf.Running(uid):

@@ -228,7 +228,7 @@ func TestApart(t *testing.T) {
 	of := func(name, dir string, plugin volume.Plugin, persistent bool) *volumestate.Wanted {
 		s := volume.Spec{Volume: &v1.Volume{Name: name}}
 		if persistent {
-			s.Persistent = &v1.PersistentVolume{}
+			s.Claim, s.Persistent = &v1.PersistentVolumeClaim{}, &v1.PersistentVolume{}
 		}
 		return &volumestate.Wanted{Spec: s, Plugin: plugin, Place: volumestate.Place{UID: "u", Plugin: plugin.Name(), Name: dir}}
 	}

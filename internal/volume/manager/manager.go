@@ -140,8 +140,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			fresh.Changed(changed...)
 			m.adoptAgain(ctx) // some may wait for one of these objects
 		case <-m.stages.Left:
-			if sweepAt.IsZero() {
-				sweepAt = time.Now().Add(m.ops.Backoff(1))
+			// Other devices may have waited for long.
+			if soon := time.Now().Add(m.ops.Backoff(1)); sweepAt.IsZero() || soon.Before(sweepAt) {
+				sweepAt = soon
 			}
 		case <-retry:
 			again, sweepAt = true, time.Time{}

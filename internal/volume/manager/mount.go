@@ -49,10 +49,8 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
-	m.held.Add(w.Place, w.Attach)
 	m.mu.Unlock()
-	m.reportInUse()
-	got, err := m.mountNow(ctx, op, w, r)
+	got, err := m.mountAttached(ctx, op, w, r)
 	if r.InUse && !again && ctx.Err() == nil { // each adopted volume counts once, whatever the number of tries
 		m.conf.Meter.Reconstructed(err != nil)
 	}
@@ -87,6 +85,28 @@ func (m *Manager) inUse(w *volumestate.Wanted, p *v1.Pod) bool {
 	return m.conf.Running(p.UID) && slices.ContainsFunc(m.startedWith(p), func(c *v1.Container) bool {
 		return volumestate.Uses(p, c, w.Spec.Volume)
 	})
+}
+
+// mountAttached reports the volume as in use if a controller has to attach it, and mounts it.
+func (m *Manager) mountAttached(ctx context.Context, op *operations.Operation, w *volumestate.Wanted,
+	r volume.Request) (volume.Mounted, error) {
+	name, err := volumestate.Attach(ctx, w)
+	switch {
+	case err != nil && r.InUse:
+		name = w.Attach // it may be mounted, also while the API server is away
+	case err != nil:
+		return volume.Mounted{}, err
+	}
+	// The driver's object may say now that the volume, which has waited until now, needs no attaching.
+	unattached := err == nil && name == "" && !m.stages.Holds(w)
+	m.mu.Lock()
+	if unattached {
+		m.held.Drop(func(at volumestate.Place) bool { return at == w.Place })
+	}
+	m.held.Add(w.Place, name)
+	m.mu.Unlock()
+	m.reportInUse()
+	return m.mountNow(ctx, op, w, r)
 }
 
 func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted,

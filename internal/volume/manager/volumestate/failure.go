@@ -89,6 +89,9 @@ func (p Problem) until() time.Time {
 	case errors.As(p.Err, &known) && (!known.NotBefore.IsZero() || known.Awaits != (pod.Object{})):
 		return known.NotBefore
 	case p.awaits() != (pod.Object{}):
+		if awaits, ok := errors.AsType[*volume.AwaitsError](p.Err); ok && !awaits.NotBefore.IsZero() {
+			return awaits.NotBefore
+		}
 		return object.NotBefore(p.Err)
 	}
 	return p.Until
@@ -153,13 +156,14 @@ func message(problems []Problem) string {
 // object's change triggers the retry. Zero means the usual back-off.
 func RetryAt(err error) time.Time {
 	p := Problem{Err: err}
-	if until := p.until(); !until.IsZero() {
-		return until
+	until := p.until()
+	if _, ok := errors.AsType[*volume.AwaitsError](err); ok {
+		until = object.NotBefore(err)
 	}
-	if p.awaits() != (pod.Object{}) {
+	if until.IsZero() && p.awaits() != (pod.Object{}) {
 		return time.Now()
 	}
-	return time.Time{}
+	return until
 }
 
 // at returns the host path of a volume for messages, because its file system may hang.

@@ -1,7 +1,9 @@
 package volumestate
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -84,7 +86,11 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 	for _, r := range all {
 		d, err := s.read(r)
 		a := s.attacher(func(a volume.Attacher) bool { return a.Name() == d.Plugin })
-		if err != nil || a == nil {
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
+			continue
+		case err != nil || a == nil:
 			continue // without a record a device was adopted, or isn't staged
 		}
 		s.noteInUse(r, d)
@@ -97,6 +103,18 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		}
 	}
 	return held, errors.Join(errs...)
+}
+
+// Holds reports whether the volume may be in use as an attached one, by the notes on disk.
+func (s *Stages) Holds(w *Wanted) bool {
+	a, ok := w.Plugin.(volume.Attacher)
+	if !ok {
+		return false
+	}
+	_, device := a.Device(w.Spec)
+	_, staged := a.Holds(device)
+	_, published := a.Holds(s.layout.Place(w.Place).Dir)
+	return staged || published
 }
 
 // noteInUse notes the device for Devices if it is one that may be attached.
@@ -130,12 +148,16 @@ func (s *Stages) Devices() []v1.UniqueVolumeName {
 	return slices.Collect(maps.Values(s.noted))
 }
 
-// nameOf returns the name of a volume that a controller has to attach; empty for another one, and while that can't be
-// decided: its mount fails then for the same reason.
-func nameOf(attaches bool, err error, plugin volume.Stager, s volume.Spec) v1.UniqueVolumeName {
-	if err != nil || !attaches {
-		return ""
+// Attach returns the name of a volume that a controller has to attach; empty for another one. The error is that of
+// reading an API object.
+func Attach(ctx context.Context, w *Wanted) (v1.UniqueVolumeName, error) {
+	a, ok := w.Plugin.(volume.Attacher)
+	if !ok {
+		return "", nil
 	}
-	key, _ := plugin.Device(s)
-	return volume.UniqueName(plugin, key)
+	if attaches, err := a.Attaches(ctx, w.Objects, w.Spec); err != nil || !attaches {
+		return "", err
+	}
+	key, _ := a.Device(w.Spec)
+	return volume.UniqueName(a, key), nil
 }

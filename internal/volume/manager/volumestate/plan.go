@@ -39,10 +39,7 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 			return
 		}
 		w.Objects, w.Groups = objects, groups
-		if a, ok := w.Plugin.(volume.Attacher); ok {
-			attaches, err := a.Attaches(ctx, objects, spec)
-			w.Attach = nameOf(attaches, err, a, spec)
-		}
+		w.Attach, _ = Attach(ctx, w) // decided again before it is mounted
 		wants = append(wants, w)
 	}
 	var claimed []*v1.Volume
@@ -91,7 +88,7 @@ func Apart(wants, earlier []*Wanted) (apart []*Wanted, problems []Problem) {
 	for _, w := range wants {
 		clashes := func(other *Wanted) bool {
 			return other.Place == w.Place && other.Name() != w.Name() &&
-				(other.Spec.Persistent == nil) != (w.Spec.Persistent == nil)
+				(other.Spec.Claim == nil) != (w.Spec.Claim == nil)
 		}
 		_, notes := w.Plugin.(volume.Stager)
 		if notes && (slices.ContainsFunc(apart, clashes) || slices.ContainsFunc(earlier, clashes)) {

@@ -412,6 +412,7 @@ func (s *Stages) Sweep(ctx context.Context, there func(types.UID) bool) error {
 		return err
 	}
 	var errs []error
+	var leaving []*operations.Operation // concurrently: a driver may hang
 	for _, r := range all {
 		users, err := r.users()
 		if err != nil {
@@ -420,27 +421,37 @@ func (s *Stages) Sweep(ctx context.Context, there func(types.UID) bool) error {
 		}
 		for _, u := range users {
 			if !there(u.UID) {
-				errs = append(errs, s.leave(ctx, r, u, nil))
+				leaving = append(leaving, s.beginLeave(ctx, r, u, nil))
 			}
 		}
 		if len(users) == 0 {
-			errs = append(errs, s.leave(ctx, r, User{}, nil))
+			leaving = append(leaving, s.beginLeave(ctx, r, User{}, nil))
 		}
+	}
+	for _, op := range leaving {
+		errs = append(errs, leaveError(op.Wait(ctx)))
 	}
 	return errors.Join(errs...)
 }
 
 func (s *Stages) leave(ctx context.Context, r record, u User, say volume.Say) error {
-	op := s.ops.Start(ctx, operations.Task{
+	return leaveError(s.beginLeave(ctx, r, u, say).Wait(ctx))
+}
+
+func leaveError(err error) error {
+	if err != nil {
+		return fmt.Errorf("unstage a device: %w", err)
+	}
+	return nil
+}
+
+func (s *Stages) beginLeave(ctx context.Context, r record, u User, say volume.Say) *operations.Operation {
+	return s.ops.Start(ctx, operations.Task{
 		Key: operations.Key(r), Kind: "leave " + string(u.UID) + "/" + u.Name, Undoes: true,
 		Do: func(ctx context.Context, op *operations.Operation) error {
 			return s.left(ctx, r, u, saying(op, say))
 		},
 	})
-	if err := op.Wait(ctx); err != nil {
-		return fmt.Errorf("unstage a device: %w", err)
-	}
-	return nil
 }
 
 // left removes the user's file, and unstages the device if it has no other user. If the agent crashes in between, Sweep
