@@ -202,8 +202,8 @@ func (m *Manager) stop() {
 
 // The operation of sweepDevices.
 const (
-	sweepKey  operations.Key = "staged"
-	sweepKind                = "sweep"
+	sweepKey  = operations.Key("staged")
+	sweepKind = "sweep"
 )
 
 // sweepDevices starts to unstage devices whose pods' directories are gone, and those without users. Run is woken when
