@@ -520,7 +520,7 @@ func TestAttachedDeviceWithoutUsers(t *testing.T) {
 	if !c.isInUse() {
 		t.Error("the staged volume isn't reported as in use")
 	}
-	m = c.agent()
+	c.agent()
 	if !c.isInUse() {
 		t.Error("the staged volume isn't reported as in use after a restart of the agent")
 	}
