@@ -2,6 +2,7 @@ package clusterobjects
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -12,7 +13,7 @@ import (
 // FollowAttachments reads the VolumeAttachments of volumes again whose entries in the node's lists have changed, and
 // wakes the pods that wait for them, until ctx ends. node is the node's name. The error is nil.
 func (f *Finder) FollowAttachments(ctx context.Context, facts *nodefacts.Board, node string) error {
-	changed, stop := facts.Watch(nodefacts.ReportedInUse | nodefacts.VolumesAttached)
+	changed, stop := facts.Watch(nodefacts.InUse | nodefacts.ReportedInUse | nodefacts.VolumesAttached)
 	defer stop()
 	for before := (&nodefacts.Facts{}); ; {
 		now := facts.Now() // includes changes from before the subscription
@@ -35,8 +36,9 @@ func differing(a, b *nodefacts.Facts) (names []v1.UniqueVolumeName) {
 	type entry struct{ inUse, attached bool }
 	entries := func(f *nodefacts.Facts) map[v1.UniqueVolumeName]entry {
 		of := map[v1.UniqueVolumeName]entry{}
-		for _, name := range f.ReportedInUse {
-			of[name] = entry{inUse: true}
+		for _, name := range f.ReportedInUse { // it counts if the agent keeps it in the list
+			_, ours := slices.BinarySearch(f.InUse, name)
+			of[name] = entry{inUse: ours}
 		}
 		for _, v := range f.VolumesAttached {
 			of[v.Name] = entry{of[v.Name].inUse, true}

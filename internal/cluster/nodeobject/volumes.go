@@ -198,6 +198,9 @@ func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) err
 	v.sent, v.at, v.limit, v.watched = list, time.Now(), limit, false
 	v.publish() // before the server may remove names
 	v.mu.Unlock()
+	if !slices.Equal(v.conf.Volumes.InUse(), list) {
+		return nil // a pod may rely on a name of the new list, which is due at once
+	}
 	object, err := v.conf.API.PatchStatus(ctx, v.conf.Identity.Name, body)
 	if err != nil {
 		return fmt.Errorf("report the volumes in use of node %s: %w", v.conf.Identity.Name, err)

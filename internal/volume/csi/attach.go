@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -76,9 +75,8 @@ func (p Plugin) Holds(dir string) (key string, held bool) {
 // attaching is the state of a volume's attachment to this node.
 type attaching struct {
 	driver, node string
-	// reported says that the node's object lists the volume as in use, attached that the same state of the object lists
-	// it as attached, too.
-	reported, attached bool
+	// See Drivers.attached.
+	reported, attached, detached bool
 	// object is the VolumeAttachment, and err the error of reading it.
 	object *storagev1.VolumeAttachment
 	err    error
@@ -103,7 +101,7 @@ const (
 func (a attaching) next() (u use, cause string) {
 	o := a.object
 	switch {
-	case a.held && object.IsAway(a.err) && a.attached == a.reported:
+	case a.held && object.IsAway(a.err) && !a.detached:
 		return useHeld, ""
 	case !a.reported:
 		return wait, "the node's status in the API doesn't list the volume in volumesInUse yet"
@@ -137,9 +135,6 @@ type user struct {
 	inUse bool
 }
 
-// attachRetry is when a volume that isn't attached is tried again even if nothing has changed.
-const attachRetry = 30 * time.Second
-
 // attachment returns the attachment of a volume. The error is a *volume.AwaitsError while there is none: changes of the
 // VolumeAttachment and of the node's lists wake the pods that wait.
 //
@@ -152,16 +147,14 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 		return attachment{}, nil
 	}
 	o := pod.Object{Kind: string(object.VolumeAttachment), Name: object.AttachmentName(s.driver, s.handle, by.node)}
-	failed := func(err error) error {
-		return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach", NotBefore: time.Now().Add(attachRetry)}
-	}
+	failed := func(err error) error { return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach"} }
 	if p.drivers.conf.NoController {
 		return attachment{}, failed(errors.New("it has to be attached to this node, which controllers may not do " +
 			"(enableControllerAttachDetach is false): set it to true"))
 	}
 	was, held := p.held(s, by.dir)
 	a := attaching{driver: s.driver, node: by.node, held: held}
-	a.reported, a.attached = p.drivers.attached(volume.UniqueName(p, s.key()))
+	a.reported, a.attached, a.detached = p.drivers.attached(volume.UniqueName(p, s.key()))
 	if by.inUse && held && a.attached {
 		return was, nil
 	}
@@ -215,12 +208,14 @@ func (d *Drivers) forgetAttachment(key string) {
 }
 
 // attached reports whether the node's object lists the volume as in use, and whether it lists it as attached, too. An
-// entry that an earlier agent has left counts only if this agent keeps it.
-func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached bool) {
+// entry that an earlier agent has left counts only if this agent keeps it. detached says that the object lists the
+// volume as in use, but not as attached.
+func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached, detached bool) {
 	if d.conf.Board == nil {
-		return false, false
+		return false, false, false
 	}
 	f := d.conf.Board.Now()
-	reported = slices.Contains(f.InUse, name) && slices.Contains(f.ReportedInUse, name)
-	return reported, reported && f.Attached(name)
+	listed := slices.Contains(f.ReportedInUse, name)
+	reported = listed && slices.Contains(f.InUse, name)
+	return reported, reported && f.Attached(name), listed && !f.Attached(name)
 }

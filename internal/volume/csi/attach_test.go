@@ -70,7 +70,7 @@ func TestAttaching(t *testing.T) {
 		"listed, away":                {attaching{reported: true, attached: true, err: away}, wait, "no route"},
 		"listed, away, held":          {attaching{reported: true, attached: true, held: true, err: away}, useHeld, ""},
 		"nothing known, away, held":   {attaching{held: true, err: away}, useHeld, ""},
-		"detached, away, held":        {attaching{reported: true, held: true, err: away}, wait, "a controller has to attach it"},
+		"detached, away, held":        {attaching{reported: true, detached: true, held: true, err: away}, wait, "a controller has to attach it"},
 		"not reported, held, present": {attaching{held: true, object: object1()}, wait, "volumesInUse"},
 	} {
 		c.driver, c.node = "d", "n"

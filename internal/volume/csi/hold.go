@@ -54,7 +54,8 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 				p.drivers.note(h.dir, h.driver)
 				return nil
 			}
-			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain()
+			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain() &&
+				(f.had[keyBoot] == "" || f.had[keyBoot] == p.drivers.conf.BootID)
 			if !stays {
 				if err := want.create(h.dir, p.drivers.conf.BootID); err != nil {
 					return err

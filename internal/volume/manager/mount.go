@@ -102,6 +102,7 @@ func (m *Manager) mountAttached(ctx context.Context, op *operations.Operation, w
 	m.mu.Lock()
 	if unattached {
 		m.held.Drop(func(at volumestate.Place) bool { return at == w.Place })
+		w.Attach = ""
 	}
 	m.held.Add(w.Place, name)
 	m.mu.Unlock()
