@@ -137,23 +137,27 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 		defer stop()
 		pressure, stopPressure := facts.Watch(nodefacts.Pressure)
 		defer stopPressure()
-		for {
+		for wakes := false; ; {
 			now := facts.Now() // includes changes from before the subscriptions
 			for _, e := range nodeobject.PressureEvents(node.Name, before, now.Pressure) {
 				node.Event(e)
 			}
 			before = now.Pressure
 			allocations.NodeChanged(forPods(now))
+			if wakes {
+				w.claimsFreed()                  // PersistentVolumes may have node affinity
+				w.volumes.Wake(volumestate.Node) // downwardAPI volumes default limits to the allocatable amounts
+				// Pod statuses contain the addresses; and resizes may fit, for which NodeChanged comes first.
+				w.WakeAll()
+			}
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-pressure:
-				continue // matters for admission only
+				wakes = false // matters for admission only
 			case <-changed:
+				wakes = true
 			}
-			w.claimsFreed()                  // PersistentVolumes may have node affinity
-			w.volumes.Wake(volumestate.Node) // downwardAPI volumes default limits to the allocatable amounts
-			w.WakeAll()                      // pod statuses contain the addresses
 		}
 	}
 	return modules.Module{Name: "node facts", Start: without(start), Run: run}
