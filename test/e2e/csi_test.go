@@ -136,7 +136,7 @@ func TestCSIForget(t *testing.T) {
 	}
 	n.Remove("inline.yaml")
 	n.Remove("claim.yaml")
-	for pod, volume := range map[string]string{"inline": id("inline", "data"), "claim": id("claim", "csi")} {
+	awaits := func(pod, volume string) {
 		n.Await("its driver is awaited, and the remedy is told", node.Stopping(pod), node.Each([]string{pod}, func(v local.PodView) error {
 			if text := v.Waiting(); !strings.Contains(text, "`deckhand volumes forget "+volume+"`") {
 				return errors.New("it waits for " + text)
@@ -144,6 +144,8 @@ func TestCSIForget(t *testing.T) {
 			return nil
 		}))
 	}
+	awaits("inline", id("inline", "data"))
+	awaits("claim", id("claim", "csi"))
 	succeeds(t, n, id("claim", "csi"), "volumes")
 	succeeds(t, n, "csi.deckhand.test^h1", "volumes")
 	n.Kill() // the next agent knows of the volumes by their records only
@@ -160,7 +162,7 @@ func TestCSIForget(t *testing.T) {
 		t.Errorf("mounted: %v", mounts)
 	}
 	n.Remove("stays.yaml")
-	n.Await("it stops", node.Stopping("stays"))
+	awaits("stays", id("stays", "data"))
 	succeeds(t, n, "forgot", "volumes", "forget", "--yes", id("stays", "data"))
 	n.Await("all are gone", node.Only())
 	n.Eventually("nothing is left", n.PodLeftovers)
