@@ -40,6 +40,7 @@ var Elsewhere = map[string]string{
 	"README.md: make run     # as root: builds all, runs the pods of examples/, and prints their URLs":                 "it takes the network and a quarter of an hour; the test itself builds the package by what make dist runs",
 	"docs/tasks/airgap.md: deckhand images pull registry.example.com/shop:1":                                           "it is for another machine, with a network",
 	"docs/tasks/airgap.md: docker pull registry.example.com/shop:1":                                                    "it is for another machine, with a network and Docker",
+	"docs/tasks/csi.md: deckhand volumes forget 8e1f7a0c-4f0e-4a68-9f7b-6f3f5b2c9f10/data":                             "it needs a driver that was uninstalled; TestCSIForget in test/e2e runs it",
 	"docs/tasks/from-the-kubelet.md: apt install ./deckhand_*.deb":                                                     "it is for a node that kubeadm made; test/takeover and test/systemd have the kubelet and deckhand take each other's place",
 	"docs/tasks/from-the-kubelet.md: systemctl stop kubelet":                                                           "the same",
 	"test/conformance/README.md: make conformance # below CONFORMANCE_DIR, /var/lib/deckhand-conformance":              "it takes the network and an hour",
