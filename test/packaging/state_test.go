@@ -122,7 +122,8 @@ spec:
 			return nil
 		}
 		var content struct{ Version int }
-		if err := json.Unmarshal([]byte(read(t, path)), &content); err != nil || content.Version != r.format {
+		// Events may follow on further lines.
+		if err := json.NewDecoder(strings.NewReader(read(t, path))).Decode(&content); err != nil || content.Version != r.format {
 			t.Errorf("%s has format %d (%v), while UPGRADING.md says %q", name, content.Version, err, r.text)
 		}
 		return nil
