@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"path"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -133,8 +132,7 @@ func (a attachedVolumes) SetInUse(names []v1.UniqueVolumeName) {
 }
 
 func (a attachedVolumes) Detached(name v1.UniqueVolumeName) bool {
-	f := a.facts.Now()
-	return slices.Contains(f.ReportedInUse, name) && !f.Attached(name)
+	return a.facts.Now().Detached(name)
 }
 
 // volumePlugins returns the plugins in order of precedence; the last one accepts every remaining volume and refuses

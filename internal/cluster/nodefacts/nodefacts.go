@@ -76,6 +76,11 @@ func (f *Facts) Attached(name v1.UniqueVolumeName) bool {
 		slices.ContainsFunc(f.VolumesAttached, func(v v1.AttachedVolume) bool { return v.Name == name })
 }
 
+// Detached reports whether the node's object lists a volume as in use, but not as attached.
+func (f *Facts) Detached(name v1.UniqueVolumeName) bool {
+	return slices.Contains(f.ReportedInUse, name) && !f.Attached(name)
+}
+
 // CSIDriver is a CSI driver that has registered, as the API server's objects describe it. Its writer has checked that
 // they may have this name, ID and topology.
 type CSIDriver struct {

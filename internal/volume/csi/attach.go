@@ -69,7 +69,7 @@ func (p Plugin) Holds(dir string) (key string, held bool) {
 	byKubelet := had[keyArguments] == "" && had[keyLifecycle] != string(storagev1.VolumeLifecycleEphemeral)
 	boot := p.drivers.conf.BootID
 	earlier := boot != "" && had[keyBoot] != "" && had[keyBoot] != boot
-	return had[keyDriver] + "^" + had[keyHandle], (byKubelet || had[keyAttachment] != "") && !earlier
+	return deviceKey(had[keyDriver], had[keyHandle]), (byKubelet || had[keyAttachment] != "") && !earlier
 }
 
 // attaching is the state of a volume's attachment to this node.
@@ -217,5 +217,5 @@ func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached, detach
 	f := d.conf.Board.Now()
 	listed := slices.Contains(f.ReportedInUse, name)
 	reported = listed && slices.Contains(f.InUse, name)
-	return reported, reported && f.Attached(name), listed && !f.Attached(name)
+	return reported, reported && f.Attached(name), f.Detached(name)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// PodsKnown says that the agent knows all pods of this node: from now on, attached volumes that no pod wants and no
+// PodsKnown says that the agent knows all pods of this node: from now on, attached volumes that no pod mounts and no
 // note names aren't in use.
 func (m *Manager) PodsKnown() {
 	m.mu.Lock()
@@ -44,7 +44,7 @@ func (m *Manager) reportInUse() {
 	m.mu.Lock()
 	defer m.mu.Unlock() // so that no report overtakes a newer one
 	if m.conf.Attached != nil && m.heldKnown && m.podsKnown {
-		m.conf.Attached.SetInUse(m.held.List(m.desired))
+		m.conf.Attached.SetInUse(m.held.List())
 	}
 }
 

@@ -87,22 +87,22 @@ func (m *Manager) inUse(w *volumestate.Wanted, p *v1.Pod) bool {
 	})
 }
 
-// mountAttached reports the volume as in use if a controller has to attach it, and mounts it.
+// mountAttached mounts the volume, and before that reports it as in use if a controller has to attach it.
 func (m *Manager) mountAttached(ctx context.Context, op *operations.Operation, w *volumestate.Wanted,
 	r volume.Request) (volume.Mounted, error) {
-	name, err := volumestate.Attach(ctx, w)
-	switch {
-	case err != nil && r.InUse:
-		name = w.Attach // it may be mounted, also while the API server is away
-	case err != nil:
+	a, ok := w.Plugin.(volume.Attacher)
+	if !ok || m.conf.Attached == nil {
+		return m.mountNow(ctx, op, w, r)
+	}
+	name, err := w.Attach(ctx, a)
+	if err != nil && !r.InUse { // else it may be mounted, and its note says whether it is attached
 		return volume.Mounted{}, err
 	}
 	// The driver's object may say now that the volume, which has waited until now, needs no attaching.
-	unattached := err == nil && name == "" && !m.stages.Holds(w)
+	unattached := err == nil && name == "" && !m.stages.Holds(w, a)
 	m.mu.Lock()
 	if unattached {
 		m.held.Drop(func(at volumestate.Place) bool { return at == w.Place })
-		w.Attach = ""
 	}
 	m.held.Add(w.Place, name)
 	m.mu.Unlock()

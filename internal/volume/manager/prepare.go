@@ -129,7 +129,6 @@ func (m *Manager) plan(ctx context.Context, p *v1.Pod, containers []*v1.Containe
 	m.mu.Lock()
 	m.desired.Want(p, wants)
 	m.mu.Unlock()
-	m.reportInUse()
 	return wants, problems, nil
 }
 

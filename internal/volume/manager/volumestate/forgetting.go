@@ -54,22 +54,19 @@ func (s *Stages) Forget(ctx context.Context, plugin volume.Forgetter, u User) (k
 		return "", err
 	}
 	for r, d := range devices {
-		done := make(chan string, 1)
+		forgot := "" // stays so if other volumes use it
 		if err := s.forget(ctx, r, "forget "+string(u.UID)+"/"+u.Name, func(ctx context.Context) error {
 			users, err := r.users()
 			if err != nil || len(users) != 1 || users[0] != u {
 				return err
 			}
 			s.mark(r, false)
-			done <- d.Key
+			forgot = d.Key
 			return plugin.Forget(ctx, filepath.Join(s.root, d.Dir), true)
 		}); err != nil {
 			return "", err
 		}
-		select {
-		case key = <-done:
-		default: // other volumes use it
-		}
+		key = forgot
 	}
 	return key, nil
 }

@@ -45,17 +45,10 @@ func (u *InUse) Drop(gone func(Place) bool) {
 	maps.DeleteFunc(u.places, func(at Place, _ v1.UniqueVolumeName) bool { return gone(at) })
 }
 
-// List returns the sorted names of the held and the desired volumes; it is never nil.
-func (u *InUse) List(desired Desired) []v1.UniqueVolumeName {
+// List returns the sorted names of the held volumes; it is never nil.
+func (u *InUse) List() []v1.UniqueVolumeName {
 	names := append([]v1.UniqueVolumeName{}, u.devices()...)
 	names = slices.AppendSeq(names, maps.Values(u.places))
-	for _, wish := range desired {
-		for _, w := range wish.Volumes {
-			if w.Attach != "" {
-				names = append(names, w.Attach)
-			}
-		}
-	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -106,11 +99,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 }
 
 // Holds reports whether the volume may be in use as an attached one, by the notes on disk.
-func (s *Stages) Holds(w *Wanted) bool {
-	a, ok := w.Plugin.(volume.Attacher)
-	if !ok {
-		return false
-	}
+func (s *Stages) Holds(w *Wanted, a volume.Attacher) bool {
 	_, device := a.Device(w.Spec)
 	_, staged := a.Holds(device)
 	_, published := a.Holds(s.layout.Place(w.Place).Dir)
@@ -148,13 +137,9 @@ func (s *Stages) Devices() []v1.UniqueVolumeName {
 	return slices.Collect(maps.Values(s.noted))
 }
 
-// Attach returns the name of a volume that a controller has to attach; empty for another one. The error is that of
+// Attach returns the name of the volume if a controller has to attach it; empty for another one. The error is that of
 // reading an API object.
-func Attach(ctx context.Context, w *Wanted) (v1.UniqueVolumeName, error) {
-	a, ok := w.Plugin.(volume.Attacher)
-	if !ok {
-		return "", nil
-	}
+func (w *Wanted) Attach(ctx context.Context, a volume.Attacher) (v1.UniqueVolumeName, error) {
 	if attaches, err := a.Attaches(ctx, w.Objects, w.Spec); err != nil || !attaches {
 		return "", err
 	}

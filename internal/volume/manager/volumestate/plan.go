@@ -39,7 +39,6 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 			return
 		}
 		w.Objects, w.Groups = objects, groups
-		w.Attach, _ = Attach(ctx, w) // decided again before it is mounted
 		wants = append(wants, w)
 	}
 	var claimed []*v1.Volume

@@ -34,8 +34,6 @@ type Wanted struct {
 	Spec    volume.Spec
 	Plugin  volume.Plugin
 	Place   Place
-	// Attach is the name of a volume that a controller has to attach to the node; empty for another one.
-	Attach v1.UniqueVolumeName
 	// Groups are the group IDs in the PersistentVolume's annotation (pv.beta.kubernetes.io/gid).
 	Groups []int64
 	// Writable says that the volume is read-only, but another volume of the pod with the same claim isn't.
