@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -12,20 +13,24 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// TestEveryCodeHasWords: none is shown to people as it is.
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// TestEveryCodeHasWords: none is shown to people as it is. Scripts read the codes in the JSON of `why`: they stay.
 func TestEveryCodeHasWords(t *testing.T) {
-	codes := constants(t, "../wait.go", "WaitCode")
-	for _, code := range codes {
-		if text := Wait(&pod.Wait{Code: pod.WaitCode(code)}); text == code || text == "" {
+	var got strings.Builder
+	for _, code := range constants(t, "../wait.go", "WaitCode") {
+		w := pod.Wait{Code: pod.WaitCode(code), Message: "MESSAGE", Other: "OTHER", Gate: "GATE"}
+		text := Wait(&w)
+		if text == code || text == "" {
 			t.Errorf("%s: %q", code, text)
 		}
+		fmt.Fprintf(&got, "%s: %s\n", code, text)
 	}
-	if len(codes) < 20 {
-		t.Errorf("found %d codes only", len(codes))
-	}
+	goldentest.Compare(t, "testdata/waits.txt", got.String(), *update)
 }
 
 // TestCauses: why a container ended, or isn't ready, comes first.
