@@ -143,7 +143,7 @@ $(BIN)/test-kernel/vmlinuz:
 e2e: tools images deckhand kubelet controlplane test-kernel ## Run the end-to-end tests on a real containerd.
 	cd test/kubernetes && $(GO) test -count=1 -vet=off .
 	failed=0; \
-	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/takeover ./test/csidriver/... ./test/cgroupv2/... ./test/numa/... ./test/systemd/... ./test/quota/... || failed=1; \
+	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 30m -- ./test/cgroupv2/... ./test/systemd/... ./test/takeover ./test/numa/... ./test/quota/... ./test/csidriver/... || failed=1; \
 	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cluster/... ./test/packaging || failed=1; \
 	exit $$failed
 
