@@ -352,7 +352,8 @@ func TestAClaimForOnePodIsOnePods(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		f := failure(t, m.Prepare(t.Context(), b, w))
-		if f.Awaits.String() != "PersistentVolumeClaim default/store" || !strings.Contains(f.Message, "pod default/a (UID uid-a) has it") {
+		if f.Awaits.String() != "PersistentVolumeClaim default/store" || !strings.Contains(f.Message,
+			"volume uses the ReadWriteOncePod access mode and is already in use by another pod, default/a (UID uid-a)") {
 			t.Errorf("got %+v", f)
 		}
 	}

@@ -108,8 +108,9 @@ func (h *Holders) check(uid types.UID, c *v1.PersistentVolumeClaim) error {
 		}
 		claim := pod.Object{Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name}
 		return volume.Awaits(claim,
-			"%s is for one pod at a time (ReadWriteOncePod), and pod %s (UID %s) has it: remove that pod, or use "+
-				"another claim", claim, holder, other)
+			// Monitors, and Kubernetes' own specs, look for the words from "volume" to "pod".
+			"%s: volume uses the ReadWriteOncePod access mode and is already in use by another pod, %s (UID %s): "+
+				"remove that pod, or use another claim", claim, holder, other)
 	}
 	return nil
 }
