@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// maxSocketPath is the maximum length of a unix socket's path: sun_path has 108 bytes including the final NUL
-// (unix(7)).
-const maxSocketPath = 107
+// maxSocketPath is the maximum length of the path of a socket on which containerd listens. It refuses longer ones, though
+// Linux takes 107 characters (unix(7)).
+const maxSocketPath = 104
 
 // runBase has a directory for each root directory, for sockets whose paths have to be short.
 const runBase = "/run/deckhand"

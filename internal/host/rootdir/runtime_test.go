@@ -38,8 +38,16 @@ func TestSocketsFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{short.Socket(), short.TTRPCSocket(), long.Socket(), long.TTRPCSocket()} {
-		if len(path) > maxSocketPath {
+	paths := []string{short.Socket(), short.TTRPCSocket(), long.Socket(), long.TTRPCSocket()}
+	for n := range 50 { // around the limit
+		l, err := NewRuntime("/" + strings.Repeat("r", 50+n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, l.Socket(), l.TTRPCSocket())
+	}
+	for _, path := range paths {
+		if len(path) > 104 {
 			t.Errorf("%s has %d characters", path, len(path))
 		}
 	}
