@@ -17,6 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // pressureParts evict pods when the node runs short of a resource.
@@ -91,11 +92,15 @@ func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts)
 		Log: b.log.WithName("disks")}), nil
 }
 
-// reclaiming returns the function that removes dead containers and unused images.
-func reclaiming(dead *containergc.Keeper, images *gc.Collector) func(context.Context, pressure.Reclaim) error {
+// reclaiming returns the function that removes dead containers and unused images, and returns once their space is free.
+func reclaiming(dead *containergc.Keeper, layers engine.Engine,
+	images *gc.Collector) func(context.Context, pressure.Reclaim) error {
 	return func(ctx context.Context, what pressure.Reclaim) error {
 		if what == pressure.DeadContainers {
-			return dead.FreeNow(ctx)
+			if err := dead.FreeNow(ctx); err != nil {
+				return err
+			}
+			return layers.FreeLayers(ctx)
 		}
 		_, err := images.FreeNow(ctx)
 		return err

@@ -73,7 +73,8 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	dead := b.cfg.DeadContainers
 	w.ended = containergc.NewKeeper(containergc.Limits{Total: dead.Total, MinAge: dead.MinAge}, r.seen, b.wakes.Wake,
 		log.WithName("containergc"))
-	if w.pressure, err = newPressure(b, r, d, s, v, actions.Checkpoint, reclaiming(w.ended, i.collector)); err != nil {
+	reclaim := reclaiming(w.ended, r.engine, i.collector)
+	if w.pressure, err = newPressure(b, r, d, s, v, actions.Checkpoint, reclaim); err != nil {
 		return nil, err
 	}
 	w.sweep = containergc.NewLogSweep(containergc.LogsConfig{Logs: r.logDirs, Pods: d.pods, Events: b.node,

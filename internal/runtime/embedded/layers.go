@@ -2,10 +2,13 @@ package embedded
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
+	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
+	leases "github.com/containerd/containerd/api/services/leases/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -41,4 +44,24 @@ func LayerDir(ctx context.Context, conn grpc.ClientConnInterface, container stri
 		}
 	}
 	return "", nil
+}
+
+// collectIn is the timeout for a garbage collection of containerd.
+const collectIn = time.Minute
+
+// FreeLayers returns once the layers of removed containers are deleted. containerd deletes them in its next garbage
+// collection, which may be seconds after the CRI's answer. The synchronous end of a lease is one, too.
+func FreeLayers(ctx context.Context, conn grpc.ClientConnInterface) error {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), collectIn)
+	defer cancel()
+	client, id := leases.NewLeasesClient(conn), "deckhand-"+rand.Text()
+	expire := map[string]string{"containerd.io/gc.expire": time.Now().Add(collectIn).Format(time.RFC3339)}
+	_, err := client.Create(ctx, &leases.CreateRequest{ID: id, Labels: expire})
+	if err == nil {
+		_, err = client.Delete(ctx, &leases.DeleteRequest{ID: id, Sync: true})
+	}
+	if err != nil {
+		return fmt.Errorf("wait until containerd has deleted the layers of removed containers: %w", err)
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package embedded_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -49,5 +51,12 @@ func TestLayerDir(t *testing.T) {
 	}
 	if dir, err := embedded.LayerDir(t.Context(), conn, p.Container); err != nil || dir != "" {
 		t.Errorf("of a removed container it is %q: %v", dir, err)
+	}
+	// The CRI has answered, but the space isn't free yet.
+	if err := embedded.FreeLayers(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the layer of a removed container is still there: %v", err)
 	}
 }

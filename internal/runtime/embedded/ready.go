@@ -22,8 +22,8 @@ import (
 // the end of that start.
 const askAgain = 20 * time.Millisecond
 
-// dial returns a connection to containerd, which is established once the socket answers.
-func dial(socket string) (*grpc.ClientConn, error) {
+// DialSocket returns a connection to containerd, which is established once the socket answers.
+func DialSocket(socket string) (*grpc.ClientConn, error) {
 	// grpc's own unix resolver would parse the path as part of a URL.
 	conn, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -47,7 +47,7 @@ func Dial(c Config) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dial(l.Socket())
+	return DialSocket(l.Socket())
 }
 
 // listens reports whether a process listens on the socket, even if it hangs.

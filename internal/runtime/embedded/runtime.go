@@ -70,7 +70,7 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 	if config.Files == nil {
 		config.Files = filewatch.New(filewatch.Every, log)
 	}
-	connect := func() (*grpc.ClientConn, error) { return dial(l.Socket()) }
+	connect := func() (*grpc.ClientConn, error) { return DialSocket(l.Socket()) }
 	return &Runtime{
 		config: config, layout: l, network: network, log: log,
 		images:  archives.New(l.Images(), config.Files, l.Imported(), connect, config.OnImport, log),
@@ -544,7 +544,7 @@ func (r *Runtime) ask(ctx context.Context, fresh bool) error {
 	if err := waitForSocket(ctx, r.config.Files, r.layout.Socket()); err != nil {
 		return err
 	}
-	conn, err := dial(r.layout.Socket())
+	conn, err := DialSocket(r.layout.Socket())
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func listen(ctx context.Context, answered <-chan struct{}, activity func() child
 // it answers Unavailable, which is also the code of a broken connection.
 func askHealth(ctx context.Context, socket string) {
 	for {
-		if conn, err := dial(socket); err == nil {
+		if conn, err := DialSocket(socket); err == nil {
 			_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{},
 				grpc.WaitForReady(true))
 			_ = conn.Close() // nothing is lost

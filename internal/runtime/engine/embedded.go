@@ -138,6 +138,11 @@ func (e Embedded) LayerDir(ctx context.Context, container string) (dir string, e
 	return dir, err
 }
 
+// FreeLayers implements Engine.
+func (e Embedded) FreeLayers(ctx context.Context) error {
+	return e.dialed(func(conn *grpc.ClientConn) error { return embedded.FreeLayers(ctx, conn) })
+}
+
 // dialed calls containerd over a separate connection.
 func (e Embedded) dialed(call func(*grpc.ClientConn) error) error {
 	conn, err := embedded.Dial(e.config)

@@ -46,6 +46,8 @@ type Engine interface {
 	// LayerDir returns the upper directory of a container's root file system; empty if there is none. The error is
 	// errors.ErrUnsupported if the engine has no such function.
 	LayerDir(ctx context.Context, container string) (string, error)
+	// FreeLayers returns once the disk space of removed containers is free.
+	FreeLayers(ctx context.Context) error
 }
 
 // Traits are differences between engines that matter to the rest of the agent.

@@ -3,15 +3,19 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// External is a runtime that the agent doesn't run. Only its CRI is available.
+// External is a runtime that the agent doesn't run. Only its CRI is available, and FreeLayers if it is containerd.
 type External string
 
 func externalKind() Kind {
@@ -58,3 +62,16 @@ func (External) Clear(context.Context, string) error { return nil }
 
 // LayerDir returns errors.ErrUnsupported.
 func (External) LayerDir(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
+
+// FreeLayers implements Engine. Runtimes other than containerd don't have the function, and free the space at once.
+func (e External) FreeLayers(ctx context.Context) error {
+	conn, err := embedded.DialSocket(strings.TrimPrefix(string(e), "unix://"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := embedded.FreeLayers(ctx, conn); status.Code(err) != codes.Unimplemented {
+		return err
+	}
+	return nil
+}
