@@ -1,7 +1,11 @@
 package registry
 
 import (
+	"archive/tar"
+	"bytes"
+	"io"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -38,6 +42,29 @@ func RandomImage(t testing.TB, layers int, size int64) v1.Image {
 func WithLayer(t testing.TB, image v1.Image, size int64) v1.Image {
 	t.Helper()
 	layer, err := random.Layer(size, types.DockerLayer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image, err = mutate.AppendLayers(image, layer); err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// WithFiles puts a layer with so many empty files on top of an image.
+func WithFiles(t testing.TB, image v1.Image, files int) v1.Image {
+	t.Helper()
+	var text bytes.Buffer
+	w := tar.NewWriter(&text)
+	for i := range files {
+		if err := w.WriteHeader(&tar.Header{Name: strconv.Itoa(i), Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
