@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// maxSocketPath is the maximum length of the path of a socket on which containerd listens. It refuses longer ones, though
-// Linux takes 107 characters (unix(7)).
+// maxSocketPath is the maximum length of the path of a socket on which containerd listens. It refuses longer ones,
+// though Linux takes 107 characters (unix(7)).
 const maxSocketPath = 104
 
 // runBase has a directory for each root directory, for sockets whose paths have to be short.

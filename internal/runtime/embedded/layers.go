@@ -52,7 +52,8 @@ const collectIn = time.Minute
 // FreeLayers returns once the layers of removed containers are deleted. containerd deletes them in its next garbage
 // collection, which may be seconds after the CRI's answer. The synchronous end of a lease is one, too.
 func FreeLayers(ctx context.Context, conn grpc.ClientConnInterface) error {
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), collectIn)
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	ctx, cancel := context.WithTimeout(ctx, collectIn)
 	defer cancel()
 	client, id := leases.NewLeasesClient(conn), "deckhand-"+rand.Text()
 	expire := map[string]string{"containerd.io/gc.expire": time.Now().Add(collectIn).Format(time.RFC3339)}
