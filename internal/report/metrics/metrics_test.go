@@ -142,9 +142,9 @@ func fillResources(m *metrics.Metrics) {
 }
 
 func fillVolumes(m *metrics.Metrics) {
-	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, 20*time.Millisecond, false)
-	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, 3*time.Second, true)
-	m.Volumes.Operation("kubernetes.io/local-volume", metrics.VolumeUnmount, 700*time.Second, false)
+	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, false, 20*time.Millisecond, false)
+	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, true, 3*time.Second, true)
+	m.Volumes.Operation("kubernetes.io/local-volume", metrics.VolumeUnmount, false, 700*time.Second, false)
 	m.Volumes.Completed("kubernetes.io/empty-dir", metrics.VolumeMount, 4*time.Second)
 	m.Volumes.OrphanCleaned("a", true)
 	m.Volumes.OrphanCleaned("a", true)
@@ -246,7 +246,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		m.Pods.ContainerStarted("container", true)
 		m.Images.Asked("always", "true", "true")
 		m.Images.Checked("mustAuthenticate")
-		m.Volumes.Operation("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond, true)
+		m.Volumes.Operation("kubernetes.io/secret", metrics.VolumeMount, false, time.Millisecond, true)
 		m.Volumes.Completed("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond)
 		m.Volumes.Measured(metrics.SourceDu, time.Millisecond)
 	})

@@ -75,13 +75,13 @@ func newVolumes(f factory) *Volumes {
 }
 
 // Operation records one attempt of an operation on a volume (VolumeMount, ...). plugin is a name such as
-// kubernetes.io/empty-dir.
-func (v *Volumes) Operation(plugin, operation string, took time.Duration, failed bool) {
+// kubernetes.io/empty-dir. migrated says that the volume is of a kind that a CSI driver has replaced.
+func (v *Volumes) Operation(plugin, operation string, migrated bool, took time.Duration, failed bool) {
 	status := "success"
 	if failed {
 		status = "fail-unknown"
 	}
-	v.operations.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+	v.operations.WithLabelValues(plugin, operation, status, strconv.FormatBool(migrated)).Observe(took.Seconds())
 }
 
 // Completed records the time from the request for an operation on a volume to its completion, including the time in

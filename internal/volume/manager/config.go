@@ -88,8 +88,9 @@ type Recorder interface {
 type Meter interface {
 	// Operation records the end of an operation on a volume: "volume_mount" or "volume_unmount". took is how long
 	// the operation worked, without the time that it waited. An update of the content of a mounted volume counts as
-	// volume_mount, because the kubelet mounts a volume again to update it.
-	Operation(plugin, operation string, took time.Duration, failed bool)
+	// volume_mount, because the kubelet mounts a volume again to update it. migrated says that the volume is of a kind
+	// that a CSI driver has replaced.
+	Operation(plugin, operation string, migrated bool, took time.Duration, failed bool)
 	// Completed records the time from the request for an operation to its success.
 	Completed(plugin, operation string, took time.Duration)
 	// Reconstructed records that a volume of a running pod was taken over from an earlier agent, or couldn't be.

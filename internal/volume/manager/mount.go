@@ -24,7 +24,7 @@ func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operat
 			began := time.Now()
 			err := m.mount(ctx, op, w)
 			if ctx.Err() == nil { // a cancelled operation isn't a failure
-				m.measured(op, w.Plugin, "volume_mount", began, err)
+				m.measured(op, w.Plugin, "volume_mount", w.Spec.Migrated, began, err)
 			}
 			return err
 		},
@@ -33,8 +33,9 @@ func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operat
 
 // measured records the metrics of an operation on a volume. began is when the operation began to work; it may have
 // waited before.
-func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name string, began time.Time, err error) {
-	m.conf.Meter.Operation(plugin.Name(), name, time.Since(began), err != nil)
+func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name string, migrated bool, began time.Time,
+	err error) {
+	m.conf.Meter.Operation(plugin.Name(), name, migrated, time.Since(began), err != nil)
 	if err == nil {
 		m.conf.Meter.Completed(plugin.Name(), name, time.Since(op.Began()))
 	}
@@ -216,7 +217,7 @@ func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod
 	if ctx.Err() != nil {
 		return false, false, ctx.Err()
 	}
-	m.conf.Meter.Operation(e.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
+	m.conf.Meter.Operation(e.Plugin.Name(), "volume_mount", e.Spec.Migrated, time.Since(began), err != nil)
 	if changed {
 		m.log.V(2).Info("Volume updated", "pod", klog.KRef(p.Namespace, p.Name), "volumeName", e.Name())
 	}

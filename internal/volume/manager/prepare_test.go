@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -124,6 +125,37 @@ func TestWhatIsMountedStaysAsItIs(t *testing.T) {
 	}
 	if slices.Contains(w.metered, "reconstructed false") {
 		t.Errorf("a new pod's volumes count as reconstructed: %v", w.metered)
+	}
+}
+
+// replaced is a stand for the disks of a cloud that a CSI driver has replaced.
+type replaced struct{ *stand }
+
+func (replaced) Supports(s volume.Spec) bool { return s.Migrated }
+
+// driverObjects is a world in which every driver has an object.
+type driverObjects struct{ *world }
+
+func (driverObjects) Admitted() bool { return true }
+
+func (driverObjects) CSIDriver(context.Context, string) (*storagev1.CSIDriver, error) {
+	return &storagev1.CSIDriver{}, nil
+}
+
+// TestMigratedIsCounted: what is done with a volume of a kind that a CSI driver has replaced is counted as such.
+func TestMigratedIsCounted(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.Plugins = []volume.Plugin{replaced{newStand()}}
+	m, _ := w.start(c)
+	p := w.want(newPod(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
+		GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}}))
+	must(t, m.Prepare(t.Context(), p, driverObjects{w}))
+	must(t, m.Clean(t.Context(), p.UID))
+	for _, want := range []string{"volume_mount migrated false", "volume_unmount migrated false"} {
+		if !slices.Contains(w.metered, "test.example/stand "+want) {
+			t.Errorf("%s isn't counted: %v", want, w.metered)
+		}
 	}
 }
 

@@ -120,10 +120,10 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 			Key: volumestate.Key(p), Kind: volumestate.Teardown, Undoes: true, Owner: string(uid),
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
-				plugin := m.pluginOf(p)
+				plugin, migrated := m.pluginOf(p), m.migrated(p)
 				err := m.tearDown(ctx, p, plugin, op.Waits)
 				if plugin != nil {
-					m.measured(op, plugin, "volume_unmount", began, err)
+					m.measured(op, plugin, "volume_unmount", migrated, began, err)
 				}
 				return err
 			},
@@ -189,6 +189,19 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 		}
 	}
 	return nil
+}
+
+// migrated reports whether this agent has mounted a volume at a place that a CSI driver has replaced. As with the
+// kubelet, volumes that an earlier agent has mounted don't count.
+func (m *Manager) migrated(at volumestate.Place) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range append(m.actual.Of(at.UID), m.leaving.Of(at.UID)...) {
+		if e.Place == at {
+			return e.Spec.Migrated
+		}
+	}
+	return false
 }
 
 // source returns the source of the volume at a place, if this agent has mounted it, or if it is one of the desired

@@ -272,9 +272,12 @@ func (w *world) told() []string {
 	return slices.Clone(w.events)
 }
 
-func (w *world) Operation(plugin, operation string, _ time.Duration, failed bool) {
+func (w *world) Operation(plugin, operation string, migrated bool, _ time.Duration, failed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if migrated {
+		operation += " migrated"
+	}
 	w.metered = append(w.metered, fmt.Sprintf("%s %s %v", plugin, operation, failed))
 }
 
