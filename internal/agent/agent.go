@@ -247,6 +247,7 @@ func (p parts) modules() []modules.Module {
 			modules.Module{Name: "storage limits", Run: p.vol.limits.Run}),
 		[]modules.Module{
 			{Name: "full disks", Run: p.vol.room.Run},
+			{Name: "slow disks", Run: p.writes.Run},
 		},
 		stops,
 		only(p.o.StopAll, sources...),

@@ -34,7 +34,9 @@ type foundation struct {
 	// files reports changes of files. All parts share its inotify instance.
 	files *filewatch.Instance
 
-	reserve  *room.Reserve
+	reserve *room.Reserve
+	// writes follows writes that wait for the disk of the root directory.
+	writes   *room.Writes
 	meter    *metrics.Metrics
 	recorder *events.Recorder
 	// node records events of the node.
@@ -53,11 +55,12 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 		return nil, err
 	}
 	recorder := events.New(maxEvents)
+	node := events.Node{Recorder: recorder, Name: cfg.NodeName}
 	return &foundation{
 		cfg: cfg, o: o, by: by, log: o.Log, began: time.Now(), dirs: dirs, traces: newTracing(cfg, o.Log),
 		runner: modules.NewRunner(o.Log), files: filewatch.New(filewatch.Every, o.Log.WithName("files")),
-		reserve: room.NewReserve(cfg.RootDir), meter: newMetrics(cfg),
-		recorder: recorder, node: events.Node{Recorder: recorder, Name: cfg.NodeName},
+		reserve: room.NewReserve(cfg.RootDir), writes: room.NewWrites(node, o.Log.WithName("disks")),
+		meter: newMetrics(cfg), recorder: recorder, node: node,
 		history: events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder,
 			o.Log.WithName("events")),
 		statuses: podstatus.NewStore(), wakes: newWakes(), clock: clock.New(), workersReady: make(chan struct{}),

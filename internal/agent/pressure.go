@@ -75,7 +75,7 @@ func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts)
 	}
 	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir,
 		Full:   func(ctx context.Context) []room.FileSystem { return v.sampler.FullFileSystems(ctx) },
-		Events: b.node,
+		Events: b.node, Writes: b.writes,
 		Filled: b.wakes.full.Wake,
 		Freed: func() {
 			i.puller.DiskFreed()

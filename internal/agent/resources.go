@@ -21,8 +21,9 @@ type resourceParts struct {
 
 func newResources(b *foundation, r *runtimeParts, d *desiredParts) *resourceParts {
 	s := &resourceParts{records: checkpoint.New(b.checkpoint("pods"))}
+	s.records.Observe(b.writes.Track)
 	s.assigned = devices.New(devices.Config{Dir: b.dirs.DevicePlugins(), BootID: bootID(), Wake: b.wakes.Wake,
-		Meter: b.meter.Devices, Log: b.log.WithName("devices"),
+		Meter: b.meter.Devices, Writes: b.writes, Log: b.log.WithName("devices"),
 		Known: func(uid types.UID) bool {
 			set := d.Merger.Current()
 			return !set.Synced || set.Has(uid) || r.runs(uid)

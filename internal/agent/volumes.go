@@ -54,7 +54,7 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 		return nil, err
 	}
 	v.claims = binder.New(binder.Config{Dir: b.checkpoint("volumes"), NodeLabels: r.host.labels, Objects: d.objects,
-		Recorder: b.recorder}, b.log.WithName("claims"))
+		Recorder: b.recorder, Writes: b.writes}, b.log.WithName("claims"))
 	if v.drivers, err = newDrivers(b, r); err != nil {
 		return nil, err
 	}

@@ -275,7 +275,8 @@ const (
 	// ReasonStarting: an agent of a cluster has started.
 	ReasonStarting Reason = "Starting"
 	// ReasonStorageFailed: writes to the disk of the root directory fail although there is room, as when it became
-	// read-only. Running pods run on, and no pod starts.
+	// read-only, and no pod starts; or they don't return, and pods wait whose state has to be on disk. Running pods
+	// run on.
 	ReasonStorageFailed Reason = "StorageFailed"
 	// ReasonStorageFull: a write failed because a disk of the node is full, has no free inode, or a quota is used up.
 	// Running pods run on; others wait for room.

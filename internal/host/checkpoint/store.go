@@ -30,8 +30,11 @@ const version = 1
 // only have one caller at a time.
 type Store struct {
 	dir string
-	// turns is a semaphore of atOnce slots for callers that access the disk.
-	turns chan struct{}
+	// turns is a semaphore of atOnce slots for callers that access the disk, durable one for those that also wait for
+	// it: while a disk doesn't answer, they don't hold up the others.
+	turns, durable chan struct{}
+	// writing is called before a durable write, and the function that it returns afterwards.
+	writing func(path string) (end func())
 
 	mu sync.Mutex
 	// refused maps the path of a record that was written by a newer version to the error of reading it.
@@ -41,18 +44,23 @@ type Store struct {
 // New returns the store of the records in dir. Save creates dir if it is missing (mode 0700). A directory may have
 // only one Store at a time.
 func New(dir string) *Store {
-	return &Store{dir: dir, turns: make(chan struct{}, atOnce), refused: map[string]error{}}
+	return &Store{dir: dir, turns: make(chan struct{}, atOnce), durable: make(chan struct{}, atOnce),
+		writing: func(string) func() { return func() {} }, refused: map[string]error{}}
 }
+
+// Observe makes the store call a function with the path of each record before a durable write, and the function's
+// result afterwards. It has to be called before the store is used.
+func (s *Store) Observe(writing func(path string) (end func())) { s.writing = writing }
 
 // atOnce is how many records are read, written or removed at a time. An access to the disk blocks a thread, which
 // Go never releases, and thousands of pods may need an access at once. More parallel accesses don't make a disk
 // faster.
 const atOnce = 16
 
-// turn waits for a slot to access the disk, and returns the function that releases the slot.
-func (s *Store) turn() (done func()) {
-	s.turns <- struct{}{}
-	return func() { <-s.turns }
+// turn waits for a slot of a semaphore, and returns the function that releases the slot.
+func turn(slots chan struct{}) (done func()) {
+	slots <- struct{}{}
+	return func() { <-slots }
 }
 
 // Load reads the pod's newest saved record of this kind into v, a pointer for encoding/json. found is false if
@@ -64,7 +72,7 @@ func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	defer s.turn()()
+	defer turn(s.turns)()
 	Sweep(path)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,7 +130,12 @@ func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	if err != nil {
 		return err
 	}
-	defer s.turn()()
+	slots := s.turns
+	if durable {
+		defer s.writing(path)()
+		slots = s.durable
+	}
+	defer turn(slots)()
 	if err := s.refusal(path); err != nil {
 		return err
 	}
@@ -156,7 +169,7 @@ func (s *Store) Remove(uid types.UID) error {
 	if err != nil {
 		return err
 	}
-	defer s.turn()()
+	defer turn(s.turns)()
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the pod's records: %w", err)
 	}

@@ -40,17 +40,16 @@ const (
 	grown, grownInodes = 1 << 20, 16
 )
 
-// WatchConfig configures a Watch. Every field is required.
+// WatchConfig configures a Watch. Every field is required, except Writes.
 type WatchConfig struct {
 	// Root is the root directory.
 	Root string
 	// Full returns the full ones of the disks that the agent and the container runtime write to; also those with room
 	// for root only.
-	Full func(context.Context) []FileSystem
-	// Events records events of the node.
-	Events interface {
-		NodeEvent(eventType string, reason pod.Reason, message string)
-	}
+	Full   func(context.Context) []FileSystem
+	Events NodeEvents
+	// Writes follows the writes that try the disk; nil for none.
+	Writes *Writes
 	// Filled is called when a write has failed because a disk is full. It must not block.
 	Filled func()
 	// Freed is called when failed writes may succeed again.
@@ -289,10 +288,12 @@ func (w *Watch) followRoot() (recovered bool) {
 		return false
 	}
 	path := filepath.Join(w.conf.Root, Probe)
+	end := w.conf.Writes.Track(path)
 	err := atomicfile.Write(path, []byte("x"), 0o600)
 	if err == nil {
 		err = os.Remove(path)
 	}
+	end()
 	if atomicfile.DiskFull(err) || !atomicfile.DiskFails(err) {
 		err = nil
 	}

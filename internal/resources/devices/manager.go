@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -22,10 +23,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Config configures a Manager. All fields are required.
+// Config configures a Manager. All fields are required, except Writes.
 type Config struct {
 	// Dir is the directory of the registration socket, of the plugins' sockets and of the record. Only root can write
 	// to it.
@@ -37,7 +39,9 @@ type Config struct {
 	// Wake is called when the health of a pod's devices may have changed. It must not wait for the Manager.
 	Wake  func(types.UID)
 	Meter Meter
-	Log   logr.Logger
+	// Writes follows writes of the record.
+	Writes *room.Writes
+	Log    logr.Logger
 }
 
 // Meter counts calls of plugins. It must not wait for the Manager.
@@ -234,6 +238,7 @@ func (m *Manager) save() error {
 	if err != nil {
 		return err
 	}
+	defer m.conf.Writes.Track(filepath.Join(m.conf.Dir, file))()
 	return write(m.conf.Dir, r)
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -50,6 +51,8 @@ type Config struct {
 	// pod's own view (the argument of Bind) is used instead.
 	Objects  Objects
 	Recorder Recorder
+	// Writes follows writes of the record; nil for none.
+	Writes *room.Writes
 }
 
 // Binder binds claims to volumes. It is safe for concurrent use.

@@ -213,6 +213,7 @@ func (b *Binder) save(next bindings) error {
 }
 
 func (b *Binder) replace(text []byte) error {
+	defer b.conf.Writes.Track(b.path)()
 	if err := os.MkdirAll(b.conf.Dir, 0o700); err != nil {
 		return err
 	}

@@ -44,12 +44,6 @@ func (m *Mirror) HoldSyncs() (release func()) {
 	return func() { order(toAnswer) }
 }
 
-// AwaitSyncs returns once n requests wait for release. See Server.AwaitWaiting.
-func (m *Mirror) AwaitSyncs(t testing.TB, n int) {
-	t.Helper()
-	m.server.AwaitWaiting(t, n)
-}
-
 // mirror is the server's side of a Mirror.
 type mirror struct {
 	nodes map[uint64]*mirrored

@@ -24,7 +24,7 @@ func (noProbes) Failures(types.UID) []pod.ProbeFailures { return nil }
 // TestCauses: what a pod waits for comes with what this node knows of why. A pod that has ended, or that was rejected, has no port.
 func TestCauses(t *testing.T) {
 	statuses := podstatus.NewStore()
-	v := New(Config{Node: "n", Statuses: statuses, Probes: noProbes{}, Pulls: func(context.Context) image.Underway { return nil },
+	v := New(Config{Hanging: answers, Node: "n", Statuses: statuses, Probes: noProbes{}, Pulls: func(context.Context) image.Underway { return nil },
 		Rank: func(uid types.UID) *pressure.Rank {
 			if uid != "memory" {
 				return nil

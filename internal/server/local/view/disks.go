@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -25,6 +26,11 @@ func (v View) shortages(ctx context.Context) []pod.Problem {
 			text, Advice: "stop pods that use most memory (`deckhand top pods`), and give pods memory limits; no pod " +
 			"is evicted for it, because swapped memory counts as available"})
 	}
+	if path, since := v.conf.Hanging(); path != "" {
+		list = append(list, pod.Problem{Origin: "disk", General: true, Since: since,
+			Message: "it " + hangs(path, since),
+			Advice:  "look for errors of the disk in `dmesg`; pods that wait for it go on as soon as it answers"})
+	}
 	for _, d := range v.conf.Disks.FullDisks(ctx) {
 		list = append(list, pod.Problem{Origin: "disk " + d.Point, General: true, Message: "it " + describe(&d),
 			Advice: explain.FreeDisk(!v.conf.Current().Standalone)})
@@ -39,6 +45,23 @@ func (v View) becauseOfDisks(ctx context.Context) []string {
 		list = append(list, "the disk "+d.Point+" "+describe(&d))
 	}
 	return list
+}
+
+// becauseOfHang returns a disk that doesn't answer as the cause of an action that writes to it.
+func (v View) becauseOfHang(w *pod.Wait) []string {
+	switch w.Action {
+	case pod.SaveCheckpoint, pod.AdmitPod, pod.PreparePod, pod.CreateContainer:
+		if path, since := v.conf.Hanging(); path != "" {
+			return []string{"the disk " + hangs(path, since)}
+		}
+	}
+	return nil
+}
+
+// hangs describes a disk that doesn't answer.
+func hangs(path string, since time.Time) string {
+	return fmt.Sprintf("doesn't answer: a write of %s hasn't returned since %s", path,
+		since.UTC().Format(time.RFC3339))
 }
 
 // mayAwaitDisk reports whether a full disk is a cause of a wait. Without room runc fails with errors that don't mention

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +26,26 @@ type disks []stats.FullDisk
 
 func (d disks) FullDisks(context.Context) []stats.FullDisk { return d }
 
+// answers reports that all disks answer.
+func answers() (string, time.Time) { return "", time.Time{} }
+
+// TestHungDisk: a disk that doesn't answer is a problem of the node, and the cause of waits for what is written to it.
+func TestHungDisk(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	v := New(Config{Disks: disks{}, Thrashing: func() string { return "" },
+		Hanging: func() (string, time.Time) { return "/root/kept.json", began }})
+	const want = "doesn't answer: a write of /root/kept.json hasn't returned since 2026-01-02T03:04:05Z"
+	if list := v.shortages(t.Context()); len(list) != 1 || list[0].Message != "it "+want || list[0].Since != began {
+		t.Errorf("%+v", list)
+	}
+	for action, causes := range map[pod.ActionKind][]string{pod.SaveCheckpoint: {"the disk " + want}, pod.StartContainer: nil} {
+		w := pod.Wait{Code: pod.WaitAction, Action: action}
+		if got := v.causes(t.Context(), nil, &w); !cmp.Equal(got, causes) {
+			t.Errorf("%s: %q", action, got)
+		}
+	}
+}
+
 // TestFullDisk: a full disk is a problem of the node, with who uses it and what to do, and the cause of what waits for it.
 func TestFullDisk(t *testing.T) {
 	full := stats.FullDisk{FileSystem: room.FileSystem{Point: "/data", Size: 1 << 30, Inodes: 1000, FreeInodes: 999},
@@ -43,7 +64,7 @@ func TestFullDisk(t *testing.T) {
 		advice  string
 	}{{full, true, space, "deckhand stop"}, {none, false, inodes, "kubectl delete pod"}} {
 		statuses := podstatus.NewStore()
-		v := New(Config{Statuses: statuses, Desired: desired.New(logr.Discard()), Cluster: &troubles{}, Disks: disks{tc.disk}, Probes: noProbes{},
+		v := New(Config{Statuses: statuses, Desired: desired.New(logr.Discard()), Cluster: &troubles{}, Disks: disks{tc.disk}, Hanging: answers, Probes: noProbes{},
 			RuntimeProblems: func() []pod.Problem { return nil }, Pulls: func(context.Context) image.Underway { return nil },
 			Rank: func(types.UID) *pressure.Rank { return nil }, Thrashing: func() string { return "" },
 			Current: func() *config.Config { return &config.Config{Standalone: tc.alone} }})

@@ -28,7 +28,7 @@ func (t *troubles) ProblemsChanged() (<-chan struct{}, func()) { return t.Subscr
 func TestWatchersSeePulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := &troubles{}
-		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard()), Thrashing: func() string { return "" }, RuntimeProblems: func() []pod.Problem { return []pod.Problem{{Message: "bad"}} }, Cluster: cluster, Disks: disks{}})
+		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard()), Hanging: answers, Thrashing: func() string { return "" }, RuntimeProblems: func() []pod.Problem { return []pod.Problem{{Message: "bad"}} }, Cluster: cluster, Disks: disks{}})
 		changed, cancel := a.Changed()
 		defer cancel()
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Image: "r.io/x"}}}}

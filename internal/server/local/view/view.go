@@ -110,6 +110,8 @@ type Config struct {
 	// Pulls returns the pulls in progress.
 	Pulls func(context.Context) image.Underway
 	Disks Disks
+	// Hanging returns the path of a write to a disk that doesn't answer, and its begin; an empty path if all answer.
+	Hanging func() (path string, since time.Time)
 	// Volumes has the volumes that drivers may hold. Forgotten is called after one was removed without its driver.
 	Volumes   Volumes
 	Forgotten func()
@@ -371,7 +373,9 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 
 // causes returns the causes of a wait that the wait's own data doesn't have, and that only the node can find.
 func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
-	switch {
+	switch hangs := v.becauseOfHang(w); {
+	case hangs != nil:
+		return hangs
 	case w.Code == pod.WaitRetry && w.For == pod.WaitForProcesses:
 		return v.becauseOfTasks(ctx)
 	case mayAwaitDisk(w):
