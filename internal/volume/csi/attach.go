@@ -37,6 +37,19 @@ func (a attachment) note(r record) {
 	}
 }
 
+// shortestContext is shortest for values of a publish_context: short ones are mostly numbers and names of devices.
+const shortestContext = 8
+
+// hidden returns the values of the publish_context that must not be in messages.
+func (a attachment) hidden() (list []string) {
+	for _, value := range a.context {
+		if len(value) >= shortestContext {
+			list = append(list, value)
+		}
+	}
+	return list
+}
+
 // attaches reports whether a controller has to attach the volume. Only a cluster has such controllers. There, a driver
 // without an object needs them as well (API: CSIDriverSpec.attachRequired).
 func attaches(from object.View, d *storagev1.CSIDriver, s *source) bool {

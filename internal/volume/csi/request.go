@@ -102,7 +102,7 @@ func (p Plugin) gather(ctx context.Context, r volume.Request) (publishing, error
 	if g.secrets, err = secretsOf(ctx, r.Objects, s.publish, "nodePublishSecretRef"); err != nil {
 		return publishing{}, err
 	}
-	g.hidden = slices.Collect(maps.Values(g.secrets))
+	g.hidden = slices.AppendSeq(g.attachment.hidden(), maps.Values(g.secrets))
 	tokens, hidden, err := tokensOf(ctx, r.Objects, r.Pod, g.object)
 	if err != nil || tokens == "" {
 		return g, err

@@ -150,7 +150,7 @@ func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 					if err := os.Mkdir(q.StagingTargetPath, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 						return err
 					}
-					hidden := slices.Collect(maps.Values(secrets))
+					hidden := slices.AppendSeq(at.hidden(), maps.Values(secrets))
 					_, err := ask(ctx, p.drivers, rpc{s.driver, method, s.migrated, hidden},
 						spec.NewNodeClient(by.conn).NodeStageVolume, q)
 					return err

@@ -54,6 +54,7 @@ type cluster struct {
 	object   *storagev1.CSIDriver // nil for none
 	away     bool                 // the API server
 	stop     func()
+	log      logr.Logger
 	lost     []string // volumes that were mounted when they weren't reported
 }
 
@@ -100,7 +101,7 @@ func (c *cluster) agent() *manager.Manager {
 	lists, err := board.Writer("node", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
 	must(c.t, err)
 	drivers := csi.NewDrivers(csi.Config{Facts: facts, Board: board, Meter: c, BootID: "this", Written: time.Millisecond,
-		Log: logr.Discard(), Changed: func(all ...pod.Object) { c.changed.Wake(all...) }})
+		Log: c.log, Changed: func(all ...pod.Object) { c.changed.Wake(all...) }})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = drivers.Run(ctx) })
@@ -113,7 +114,7 @@ func (c *cluster) agent() *manager.Manager {
 	c.board, c.lists, c.inUse = board, lists, nil
 	c.mu.Unlock()
 	c.publish()
-	m := manager.New(conf, logr.Discard())
+	m := manager.New(conf, c.log)
 	must(c.t, m.Adopt())
 	m.PodsKnown()
 	running.Go(func() { _ = m.Run(ctx) })
@@ -169,11 +170,12 @@ func (c *cluster) publish() {
 		if c.away {
 			return
 		}
-		if f.VolumesAttached = nil; c.reports {
+		f.VolumesAttached = []v1.AttachedVolume{{Name: c.name() + "-unknown"}} // to be ignored
+		if c.reports {
 			f.ReportedInUse = c.inUse
 		}
 		if c.listed {
-			f.VolumesAttached = []v1.AttachedVolume{{Name: c.name()}}
+			f.VolumesAttached = append(f.VolumesAttached, v1.AttachedVolume{Name: c.name()})
 		}
 	})
 	c.changed.Wake(pod.Object{Kind: string(object.VolumeAttachment)})
@@ -212,11 +214,13 @@ func (c *cluster) detach() {
 	})
 }
 
-func (c *cluster) isInUse() bool {
+func (c *cluster) used() []v1.UniqueVolumeName {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Contains(c.inUse, c.name())
+	return c.inUse
 }
+
+func (c *cluster) isInUse() bool { return slices.Contains(c.used(), c.name()) }
 
 // user returns a pod with the claim.
 func (c *cluster) user(n int) *v1.Pod {
