@@ -116,14 +116,23 @@ type Stager interface {
 	Device(Spec) (key, dir string)
 	Stage(context.Context, Staging) error
 	Unstage(context.Context, Staging) error
-	// Known reads the note that Stage left in the device's directory, and returns the staging that it describes. ok is
-	// false if there is no note, or if it can't be read.
-	Known(dir string) (s Staging, ok bool)
-	// Noted lists the devices with a note, by Device and Dir, also those of a kubelet.
-	Noted() []Staging
-	// Uses returns the key of the device that the volume at this place uses, by the volume's own note; empty if it uses
-	// none. The error is that of reading the note.
-	Uses(Place) (key string, err error)
+	// Note reads the note in the directory of a device, or of a volume of a pod. The error is fs.ErrNotExist if there
+	// is none.
+	Note(dir string) (Note, error)
+	// Noted lists the directories of devices with a note, also those of a kubelet.
+	Noted() []string
+}
+
+// Note is what a plugin has written down about a device, or about a volume of a pod.
+type Note struct {
+	// Device is the key of the device, or of the one that the pod's volume uses; empty if it uses none.
+	Device string
+	// Program is the name of the program that holds the volume, and Handle its name of the volume.
+	Program, Handle string
+	// Attached says that the volume may still be in use as an attached one, in this boot of the machine.
+	Attached bool
+	// Spec is the device's spec for Unstage, if that needs it.
+	Spec Spec
 }
 
 // Attacher is a Stager whose volumes a controller of the cluster may have to attach to the node. The manager reports
@@ -133,10 +142,6 @@ type Attacher interface {
 	Stager
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
-	// Holds reads the note in the directory of a device or of a pod's volume. held says that an attached volume may
-	// still be in use there, in this boot of the machine, and key is its key, which is empty if the note can't be
-	// read.
-	Holds(dir string) (key string, held bool)
 }
 
 // UniqueName is the name of a volume with this key in the lists of attached volumes of a Node.
@@ -147,9 +152,6 @@ func UniqueName(p Plugin, key string) v1.UniqueVolumeName {
 // Forgetter is a plugin whose volumes are held by another program, which may never come back: a CSI driver.
 type Forgetter interface {
 	Stager
-	// Holder returns the name of the program that holds the volume, or staged device, with this directory, and the
-	// volume's handle, by the plugin's note. The error is fs.ErrNotExist if there is no note.
-	Holder(dir string) (program, handle string, err error)
 	// Forget unmounts a volume, or a device if staged is set, and removes its note, without the program. It is called
 	// for volumes that nothing uses, also for those that are gone.
 	Forget(ctx context.Context, dir string, staged bool) error
@@ -159,8 +161,7 @@ type Forgetter interface {
 type Staging struct {
 	// Device is the device's key, Dir its directory.
 	Device, Dir string
-	// Spec is the spec of the first volume on the device. Unstage gets the spec that Known returned, or the zero Spec
-	// without a note.
+	// Spec is the spec of the first volume on the device. Unstage gets the spec of the note, or the zero Spec.
 	Spec Spec
 	// Pod and Objects are those of the first volume. Unstage gets none.
 	Pod     *v1.Pod

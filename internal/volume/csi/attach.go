@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -67,22 +66,6 @@ func (p Plugin) Attaches(ctx context.Context, from object.View, v volume.Spec) (
 	}
 	d, err := describedBy(ctx, from, &s)
 	return err == nil && attaches(from, d, &s), err
-}
-
-// Holds implements volume.Attacher. In the record of a kubelet nothing says whether the volume is attached: it counts
-// as if it were.
-func (p Plugin) Holds(dir string) (key string, held bool) {
-	had, err := readRecord(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", false
-	case err != nil:
-		return "", true
-	}
-	byKubelet := had[keyArguments] == "" && had[keyLifecycle] != string(storagev1.VolumeLifecycleEphemeral)
-	boot := p.drivers.conf.BootID
-	earlier := boot != "" && had[keyBoot] != "" && had[keyBoot] != boot
-	return deviceKey(had[keyDriver], had[keyHandle]), (byKubelet || had[keyAttachment] != "") && !earlier
 }
 
 // attaching is the state of a volume's attachment to this node.

@@ -82,7 +82,7 @@ func TestAttaching(t *testing.T) {
 }
 
 // What a note says about volumes that may be in use.
-func TestHolds(t *testing.T) {
+func TestNote(t *testing.T) {
 	p := Plugin{drivers: &Drivers{conf: Config{BootID: "this"}}}
 	for name, c := range map[string]struct {
 		note string
@@ -90,10 +90,10 @@ func TestHolds(t *testing.T) {
 		held bool
 	}{
 		"none":                     {"", "", false},
-		"damaged":                  {"{", "", true},
+		"damaged":                  {"{", "", false},
 		"of a kubelet's pod":       {`{"driverName":"d","volumeHandle":"h","volumeLifecycleMode":"Persistent"}`, "d^h", true},
 		"of a kubelet's device":    {`{"driverName":"d","volumeHandle":"h"}`, "d^h", true},
-		"inline, of a kubelet":     {`{"driverName":"d","volumeHandle":"h","volumeLifecycleMode":"Ephemeral"}`, "d^h", false},
+		"inline, of a kubelet":     {`{"driverName":"d","volumeHandle":"h","volumeLifecycleMode":"Ephemeral"}`, "", false},
 		"not attached":             {`{"driverName":"d","volumeHandle":"h","deckhand.io/arguments":"1","deckhand.io/boot":"this"}`, "d^h", false},
 		"attached":                 {`{"driverName":"d","volumeHandle":"h","deckhand.io/arguments":"1","deckhand.io/attachment":"u","deckhand.io/boot":"this"}`, "d^h", true},
 		"attached in another boot": {`{"driverName":"d","volumeHandle":"h","deckhand.io/arguments":"1","deckhand.io/attachment":"u","deckhand.io/boot":"that"}`, "d^h", false},
@@ -105,8 +105,10 @@ func TestHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if key, held := p.Holds(dir); held != c.held || key != c.key {
-			t.Errorf("%s: %q %v", name, key, held)
+		n, err := p.Note(dir)
+		if n.Attached != c.held || n.Device != c.key || (err != nil) != (len(c.note) < 2) ||
+			errors.Is(err, os.ErrNotExist) != (c.note == "") {
+			t.Errorf("%s: %+v %v", name, n, err)
 		}
 	}
 }

@@ -148,12 +148,6 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 	return p.forget(ctx, r.dir, r.name)
 }
 
-// Holder returns the driver that may hold a volume, by its record.
-func (Plugin) Holder(dir string) (driver, handle string, err error) {
-	had, err := readRecord(dir)
-	return had[keyDriver], had[keyHandle], err
-}
-
 // Forget implements volume.Forgetter. The driver may still hold the volume: it isn't called.
 func (p Plugin) Forget(ctx context.Context, dir string, staged bool) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -97,8 +97,8 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mount(q)
-	if driver, handle, err := r.plugin.Holder(q.Dir); driver != driverName || handle != "h/1" || err != nil {
-		t.Errorf("held by %q as %q: %v", driver, handle, err)
+	if n, err := r.plugin.Note(q.Dir); n.Program != driverName || n.Handle != "h/1" || err != nil {
+		t.Errorf("held: %+v, %v", n, err)
 	}
 	r.drivers.Gone(r.registration())
 	err = r.plugin.Unmount(t.Context(), q.Place, nil)
@@ -130,7 +130,7 @@ func TestForget(t *testing.T) {
 	}
 	r.empty(q.Dir)
 	r.empty(g.Dir)
-	if _, _, err := r.plugin.Holder(q.Dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := r.plugin.Note(q.Dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("still held: %v", err)
 	}
 	if left := csidriver.Mounts(t, r.root); len(left) > 0 {

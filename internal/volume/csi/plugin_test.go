@@ -565,11 +565,11 @@ func (r *rig) stage(q volume.Request) (volume.Staging, error) {
 // unstage unstages a device by its record, and checks that nothing is left of it.
 func (r *rig) unstage(dir string) {
 	r.Helper()
-	g, ok := r.plugin.Known(dir)
-	if !ok {
-		r.Fatal("the device isn't known")
+	n, err := r.plugin.Note(dir)
+	if err != nil {
+		r.Fatal(err)
 	}
-	if err := r.plugin.Unstage(r.Context(), g); err != nil {
+	if err := r.plugin.Unstage(r.Context(), volume.Staging{Device: n.Device, Dir: dir}); err != nil {
 		r.Fatal(err)
 	}
 	r.empty(dir)

@@ -65,36 +65,30 @@ func (p Plugin) Device(v volume.Spec) (key, dir string) {
 	return s.key(), p.device(&s)
 }
 
-// Known reads the record of a staged volume.
-func (p Plugin) Known(dir string) (volume.Staging, bool) {
+// Note implements volume.Stager. In the record of a kubelet nothing says whether the volume is attached: it counts as if
+// it were.
+func (p Plugin) Note(dir string) (volume.Note, error) {
 	had, err := readRecord(dir)
 	if err != nil {
-		return volume.Staging{}, false
+		return volume.Note{}, err
 	}
-	return volume.Staging{Device: deviceKey(had[keyDriver], had[keyHandle]), Dir: dir}, true
+	n := volume.Note{Program: had[keyDriver], Handle: had[keyHandle]}
+	if had[keyLifecycle] != string(storagev1.VolumeLifecycleEphemeral) {
+		boot := p.drivers.conf.BootID
+		earlier := boot != "" && had[keyBoot] != "" && had[keyBoot] != boot
+		n.Device = deviceKey(n.Program, n.Handle)
+		n.Attached = (had[keyArguments] == "" || had[keyAttachment] != "") && !earlier
+	}
+	return n, nil
 }
 
-// Noted lists the staged volumes by their records.
-func (p Plugin) Noted() (list []volume.Staging) {
+// Noted implements volume.Stager.
+func (p Plugin) Noted() (dirs []string) {
 	paths, _ := filepath.Glob(filepath.Join(p.devices, "*", "*", recordName)) // it fails for bad patterns only
 	for _, path := range paths {
-		if g, ok := p.Known(filepath.Dir(path)); ok {
-			list = append(list, g)
-		}
+		dirs = append(dirs, filepath.Dir(path))
 	}
-	return list
-}
-
-// Uses returns the key of the staged volume that is published at this place.
-func (Plugin) Uses(at volume.Place) (key string, err error) {
-	had, err := readRecord(at.Dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil || had[keyLifecycle] != string(storagev1.VolumeLifecyclePersistent):
-		return "", err
-	}
-	return deviceKey(had[keyDriver], had[keyHandle]), nil
+	return dirs
 }
 
 // Stage lets the driver stage the volume, if it stages volumes.

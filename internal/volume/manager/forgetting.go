@@ -38,11 +38,11 @@ func (m *Manager) Held() ([]volumestate.Held, error) {
 
 // describe describes a volume; ok is false if it has no note: nothing holds it.
 func (m *Manager) describe(p volumestate.Place, f volume.Forgetter) (h volumestate.Held, ok bool) {
-	program, handle, err := f.Holder(m.layout.Place(p).Dir)
+	n, err := f.Note(m.layout.Place(p).Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, false
 	}
-	h = volumestate.Held{User: volumestate.User{UID: p.UID, Name: p.Name}, Program: program, Handle: handle,
+	h = volumestate.Held{User: volumestate.User{UID: p.UID, Name: p.Name}, Program: n.Program, Handle: n.Handle,
 		Wanted: m.wanted(p.UID)}
 	m.mu.Lock()
 	i := slices.IndexFunc(m.actual.Of(p.UID), func(e *volumestate.Mounted) bool { return e.Place == p })

@@ -30,11 +30,13 @@ type driven struct {
 
 var _ volume.Forgetter = driven{}
 
-func (d driven) Holder(dir string) (program, handle string, err error) {
+func (d driven) Note(dir string) (volume.Note, error) {
 	if _, err := os.Lstat(dir); err != nil {
-		return "", "", err
+		return volume.Note{}, err
 	}
-	return "driver", filepath.Base(dir), nil
+	n, _ := d.share.Note(dir)
+	n.Program, n.Handle = "driver", filepath.Base(dir)
+	return n, nil
 }
 
 func (d driven) Unmount(ctx context.Context, at volume.Place, say volume.Say) error {
@@ -48,7 +50,7 @@ func (d driven) Unmount(ctx context.Context, at volume.Place, say volume.Say) er
 }
 
 func (d driven) Unstage(ctx context.Context, g volume.Staging) error {
-	if _, noted := d.Known(g.Dir); !noted {
+	if _, err := d.share.Note(g.Dir); err != nil {
 		return nil
 	}
 	return d.share.Unstage(ctx, g)

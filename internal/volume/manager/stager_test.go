@@ -46,15 +46,16 @@ func (s *share) Device(v volume.Spec) (key, dir string) {
 	return server, filepath.Join(s.root, "plugins/kubernetes.io/share", server)
 }
 
-func (s *share) Known(dir string) (volume.Staging, bool) {
+func (*share) Note(dir string) (volume.Note, error) {
 	server, err := os.ReadFile(filepath.Join(dir, "note"))
+	if err != nil {
+		return volume.Note{}, err
+	}
 	v := nfs("noted", string(server))
-	return volume.Staging{Device: string(server), Dir: dir, Spec: volume.Spec{Volume: &v}}, err == nil
+	return volume.Note{Device: string(server), Spec: volume.Spec{Volume: &v}}, nil
 }
 
-func (*share) Noted() []volume.Staging { return nil }
-
-func (*share) Uses(volume.Place) (string, error) { return "", nil }
+func (*share) Noted() []string { return nil }
 
 func (s *share) alone(device string) (done func(), err error) {
 	s.mu.Lock()
@@ -90,7 +91,7 @@ func (s *share) Unstage(_ context.Context, g volume.Staging) error {
 	if err := errors.Join(err, s.call("unstage", g.Device)); err != nil {
 		return err
 	}
-	if _, noted := s.Known(g.Dir); noted != (g.Spec.Volume != nil && g.Spec.Volume.NFS.Server == g.Device) {
+	if _, err := s.Note(g.Dir); (err == nil) != (g.Spec.Volume != nil && g.Spec.Volume.NFS.Server == g.Device) {
 		return errors.New("the spec isn't that of the note")
 	}
 	if err := unix.Unmount(globalmount(g.Dir), unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

@@ -141,11 +141,11 @@ func (s *Stages) Held(wanted func(User) bool) ([]Held, error) {
 		if !ok {
 			continue
 		}
-		h := Held{Device: d.Key}
-		h.Program, h.Handle, e = f.Holder(filepath.Join(s.root, d.Dir))
+		n, e := f.Note(filepath.Join(s.root, d.Dir))
 		if errors.Is(e, fs.ErrNotExist) {
 			continue // the program doesn't stage volumes
 		}
+		h := Held{Device: d.Key, Program: n.Program, Handle: n.Handle}
 		if e != nil {
 			h.Waits = e.Error()
 		}

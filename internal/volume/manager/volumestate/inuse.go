@@ -67,11 +67,11 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 			if a == nil {
 				continue
 			}
-			key, is := a.Holds(s.layout.Place(at).Dir)
-			if is && key != "" {
-				held[at] = volume.UniqueName(a, key)
+			n, err := a.Note(s.layout.Place(at).Dir)
+			if n.Attached {
+				held[at] = volume.UniqueName(a, n.Device)
 			}
-			unread[at] = is && key == ""
+			unread[at] = isUnread(err)
 		}
 	}
 	all, err := s.records()
@@ -101,10 +101,17 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 // Holds reports whether the volume may be in use as an attached one, by the notes on disk.
 func (s *Stages) Holds(w *Wanted, a volume.Attacher) bool {
 	_, device := a.Device(w.Spec)
-	_, staged := a.Holds(device)
-	_, published := a.Holds(s.layout.Place(w.Place).Dir)
-	return staged || published
+	return holds(a, device) || holds(a, s.layout.Place(w.Place).Dir)
 }
+
+// holds reports whether an attached volume may be in use by the note in a directory.
+func holds(a volume.Attacher, dir string) bool {
+	n, err := a.Note(dir)
+	return n.Attached || isUnread(err)
+}
+
+// isUnread reports whether the error is that of a note that can't be read.
+func isUnread(err error) bool { return err != nil && !errors.Is(err, fs.ErrNotExist) }
 
 // noteInUse notes the device for Devices if it is one that may be attached.
 func (s *Stages) noteInUse(r record, d device) {
@@ -112,7 +119,7 @@ func (s *Stages) noteInUse(r record, d device) {
 	if a == nil {
 		return
 	}
-	if _, is := a.Holds(filepath.Join(s.root, d.Dir)); is {
+	if holds(a, filepath.Join(s.root, d.Dir)) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.noted[r] = volume.UniqueName(a, d.Key)

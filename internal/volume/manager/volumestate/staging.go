@@ -144,14 +144,16 @@ func (s *Stages) Adopt() error {
 	var errs []error
 	for _, plugin := range s.plugins {
 		devices, records := map[record]device{}, map[string]record{}
-		for _, g := range plugin.Noted() {
-			below, err := filepath.Rel(s.root, g.Dir)
+		for _, dir := range plugin.Noted() {
+			below, err := filepath.Rel(s.root, dir)
 			if err != nil {
 				return err
 			}
-			d := device{plugin.Name(), g.Device, below}
-			records[g.Device] = s.recordOf(d)
-			devices[records[g.Device]] = d
+			if n, err := plugin.Note(dir); err == nil {
+				d := device{plugin.Name(), n.Device, below}
+				records[d.Key] = s.recordOf(d)
+				devices[records[d.Key]] = d
+			}
 		}
 		if len(devices) == 0 {
 			continue
@@ -182,12 +184,16 @@ func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) (un
 				continue
 			}
 			u := User{UID: uid, Name: p.Name}
-			key, e := plugin.Uses(s.layout.Place(p))
-			if e != nil {
+			n, e := plugin.Note(s.layout.Place(p).Dir)
+			r, ok := devices[n.Device]
+			switch {
+			case isUnread(e):
 				unread = errors.Join(unread, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, e))
 				e = s.guess(plugin, u, devices)
-			} else if r, ok := devices[key]; ok {
+			case ok:
 				e = r.enter(u)
+			default:
+				continue
 			}
 			if e != nil {
 				errs = append(errs, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, e))
@@ -333,9 +339,9 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	s.mu.Lock()
 	ready := s.staged[string(r)]
 	s.mu.Unlock()
-	_, noted := plugin.Known(g.Dir)
+	_, err := plugin.Note(g.Dir)
 	// Without a note, perhaps nothing is staged; and the volume may have been detached since.
-	if _, attaches := plugin.(volume.Attacher); ready && noted && !attaches {
+	if _, attaches := plugin.(volume.Attacher); ready && err == nil && !attaches {
 		return nil
 	}
 	users, err := r.users()
@@ -352,8 +358,8 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 
 // uses reports whether the user's volume is, or may be, on the device: other users wait for it.
 func (s *Stages) uses(plugin volume.Stager, u User, device string) bool {
-	key, err := plugin.Uses(s.layout.Place(u.place(plugin)))
-	return err != nil || key == device
+	n, err := plugin.Note(s.layout.Place(u.place(plugin)).Dir)
+	return isUnread(err) || n.Device == device
 }
 
 func (s *Stages) mark(r record, staged bool) {
@@ -505,12 +511,9 @@ func (s *Stages) remove(ctx context.Context, r record) error {
 // there are only its key and directory.
 func (s *Stages) unstage(ctx context.Context, plugin volume.Stager, d device, say volume.Say) error {
 	dir := filepath.Join(s.root, d.Dir)
-	known, ok := plugin.Known(dir)
-	if !ok {
-		known = volume.Staging{Device: d.Key, Dir: dir}
-	}
-	known.Say = say
-	if err := plugin.Unstage(ctx, known); err != nil {
+	n, _ := plugin.Note(dir) // Unstage reads it, too
+	g := volume.Staging{Device: d.Key, Dir: dir, Spec: n.Spec, Say: say}
+	if err := plugin.Unstage(ctx, g); err != nil {
 		return fmt.Errorf("device %s at %s: %w", d.Key, d.Dir, err)
 	}
 	return teardown.Remove(ctx, filepath.Dir(dir), filepath.Base(dir))

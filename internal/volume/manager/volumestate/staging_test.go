@@ -26,7 +26,7 @@ type disk struct {
 	name string
 	root string
 	pass chan error
-	// note says that Known finds a note.
+	// note says that the device has a note.
 	note     bool
 	unstaged *[]volume.Staging
 	// used gets Staging.Used of each call of Stage.
@@ -63,25 +63,22 @@ func (d disk) Unstage(_ context.Context, g volume.Staging) error {
 	return nil
 }
 
-func (d disk) Known(dir string) (volume.Staging, bool) {
-	return volume.Staging{Device: "sda", Dir: dir, Spec: notedSpec()}, d.note
+func (d disk) Note(dir string) (volume.Note, error) {
+	switch key, err := os.ReadFile(filepath.Join(dir, "note")); {
+	case dir != d.place():
+		return volume.Note{Device: string(key)}, err
+	case !d.note:
+		return volume.Note{}, fs.ErrNotExist
+	}
+	return volume.Note{Device: "../../sda", Spec: notedSpec()}, nil
 }
 
 // Noted finds the device by its directory.
-func (d disk) Noted() []volume.Staging {
+func (d disk) Noted() []string {
 	if _, err := os.Stat(d.place()); err != nil || !d.note {
 		return nil
 	}
-	return []volume.Staging{{Device: "../../sda", Dir: d.place()}}
-}
-
-// Uses finds the device in the volume's note.
-func (d disk) Uses(at volume.Place) (string, error) {
-	key, err := os.ReadFile(filepath.Join(at.Dir, "note"))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return string(key), err
+	return []string{d.place()}
 }
 
 func notedSpec() volume.Spec { return volume.Spec{Persistent: &v1.PersistentVolume{}} }
@@ -141,7 +138,7 @@ func TestTheNextAgentUnstagesByTheNotes(t *testing.T) {
 	for i := range unstaged {
 		unstaged[i].Say = nil // functions can't be compared
 	}
-	want := []volume.Staging{{Device: "../../sda", Dir: bare.place()}, {Device: "sda", Dir: noted.place(), Spec: notedSpec()}}
+	want := []volume.Staging{{Device: "../../sda", Dir: bare.place()}, {Device: "../../sda", Dir: noted.place(), Spec: notedSpec()}}
 	if !reflect.DeepEqual(unstaged, want) {
 		t.Errorf("unstaged %+v", unstaged)
 	}
