@@ -131,6 +131,8 @@ func (a attachedVolumes) SetInUse(names []v1.UniqueVolumeName) {
 	a.inUse.Set(func(f *nodefacts.Facts) { f.InUse = names })
 }
 
+func (a attachedVolumes) Reported() []v1.UniqueVolumeName { return a.facts.Now().ReportedInUse }
+
 func (a attachedVolumes) Detached(name v1.UniqueVolumeName) bool {
 	return a.facts.Now().Detached(name)
 }

@@ -48,8 +48,10 @@ type cluster struct {
 	board    *nodefacts.Board
 	lists    *nodefacts.Writer
 	inUse    []v1.UniqueVolumeName
-	reports  bool // the node's status is written at once
-	listed   bool // volumesAttached has the volume
+	reported []v1.UniqueVolumeName // what the node's object has
+	damaged  bool                  // there are records that can't be read
+	reports  bool                  // the node's status is written at once
+	listed   bool                  // volumesAttached has the volume
 	attached *storagev1.VolumeAttachment
 	object   *storagev1.CSIDriver // nil for none
 	away     bool                 // the API server
@@ -115,7 +117,9 @@ func (c *cluster) agent() *manager.Manager {
 	c.mu.Unlock()
 	c.publish()
 	m := manager.New(conf, c.log)
-	must(c.t, m.Adopt())
+	if err := m.Adopt(); (err != nil) != c.damaged {
+		c.t.Errorf("records are damaged: %v, error %v", c.damaged, err)
+	}
 	m.PodsKnown()
 	running.Go(func() { _ = m.Run(ctx) })
 	c.stop = func() { cancel(); running.Wait() }
@@ -154,6 +158,12 @@ func (c *cluster) SetInUse(names []v1.UniqueVolumeName) {
 	c.publish()
 }
 
+func (c *cluster) Reported() []v1.UniqueVolumeName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.board.Now().ReportedInUse
+}
+
 func (c *cluster) Detached(name v1.UniqueVolumeName) bool {
 	c.mu.Lock()
 	f := c.board.Now()
@@ -171,9 +181,10 @@ func (c *cluster) publish() {
 			return
 		}
 		f.VolumesAttached = []v1.AttachedVolume{{Name: c.name() + "-unknown"}} // to be ignored
-		if c.reports {
-			f.ReportedInUse = c.inUse
+		if c.reports && c.inUse != nil {
+			c.reported = c.inUse
 		}
+		f.ReportedInUse = c.reported
 		if c.listed {
 			f.VolumesAttached = append(f.VolumesAttached, v1.AttachedVolume{Name: c.name()})
 		}

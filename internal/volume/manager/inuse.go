@@ -19,23 +19,23 @@ func (m *Manager) PodsKnown() {
 	m.reportInUse()
 }
 
-// adoptInUse adds the attached volumes of an earlier agent that may be in use. If they can't be found, the list of the
-// node's object stays as it is.
+// adoptInUse adds the attached volumes of an earlier agent that may be in use. Names in the node's object stay if notes
+// or records may be about them that can't be read; after such an error, the next sweep calls it again.
 func (m *Manager) adoptInUse() error {
 	if m.conf.Attached == nil {
 		return nil
 	}
-	held, err := m.stages.InUse()
-	if err != nil {
-		return fmt.Errorf("find the attached volumes that are in use, without which none is attached: %w", err)
-	}
 	m.mu.Lock()
+	held, err := m.stages.InUse() // with the lock: nothing that it finds is dropped before it is added
 	for at, name := range held {
 		m.held.Add(at, name)
 	}
-	m.heldKnown = true
+	m.heldKnown, m.heldComplete = true, err == nil
 	m.mu.Unlock()
 	m.reportInUse()
+	if err != nil {
+		return fmt.Errorf("find the attached volumes that are in use; those that may be stay in volumesInUse: %w", err)
+	}
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (m *Manager) adoptInUse() error {
 func (m *Manager) reportInUse() {
 	m.mu.Lock()
 	defer m.mu.Unlock() // so that no report overtakes a newer one
-	if m.conf.Attached != nil && m.heldKnown && m.podsKnown {
+	if m.conf.Attached != nil && m.heldKnown && m.podsKnown && m.stages.Found(m.conf.Attached.Reported()) {
 		m.conf.Attached.SetInUse(m.held.List())
 	}
 }

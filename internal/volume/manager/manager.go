@@ -56,10 +56,10 @@ type Manager struct {
 	actual  volumestate.Actual
 	// leaving has the volumes whose teardown has begun and hasn't succeeded yet. Containers can't use them any more.
 	leaving volumestate.Actual
-	// held are the attached volumes that may be in use; heldKnown is set once it includes those of an earlier agent,
-	// podsKnown by PodsKnown.
-	held                 *volumestate.InUse
-	heldKnown, podsKnown bool
+	// held are the attached volumes that may be in use; heldKnown is set once those of an earlier agent were added,
+	// heldComplete if all were found, podsKnown by PodsKnown.
+	held                               *volumestate.InUse
+	heldKnown, heldComplete, podsKnown bool
 	// detached are the mounted volumes that were found detached, see reportDetached.
 	detached map[volumestate.Place]bool
 	// taking maps the volumes whose files are being changed to a pod's fsGroup to that pod.
@@ -206,8 +206,8 @@ const (
 	sweepKind = "sweep"
 )
 
-// sweepDevices starts to unstage devices whose pods' directories are gone, and those without users. Run is woken when
-// that has ended.
+// sweepDevices starts to unstage devices whose pods' directories are gone, and those without users, and to find the
+// devices in use that Adopt couldn't. Run is woken when that has ended.
 func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
@@ -217,9 +217,16 @@ func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 	op := m.ops.Start(ctx, operations.Task{Key: sweepKey, Kind: sweepKind,
 		Owner: sweepKind, // so that its failures have a back-off
 		Do: func(ctx context.Context, _ *operations.Operation) error {
-			err := m.stages.Sweep(ctx, there)
+			m.mu.Lock()
+			complete := m.heldComplete
+			m.mu.Unlock()
+			var found error
+			if !complete {
+				found = m.adoptInUse()
+			}
+			err := errors.Join(found, m.stages.Sweep(ctx, there))
 			if err != nil {
-				m.log.Error(err, "Can't unstage all unused devices")
+				m.log.Error(err, "Can't unstage all unused devices, or find those in use")
 			}
 			return err
 		}})

@@ -3,10 +3,13 @@ package volumestate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -54,14 +57,22 @@ func (u *InUse) List() []v1.UniqueVolumeName {
 }
 
 // InUse returns the volumes of pods that may be in use by the notes of plugins on disk. It also reads the notes of
-// devices, see Devices. It is called after Adopt.
+// devices, see Devices. It is called after Adopt, and again after an error: until then, notes and records that can't be
+// read keep the volumes in use that they may be about, see Found.
 func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
-	held, unread := map[Place]v1.UniqueVolumeName{}, map[Place]bool{}
+	held, unread, doubts := map[Place]v1.UniqueVolumeName{}, map[Place]error{}, map[string]bool{}
+	var errs []error
+	doubt := func(what string, err error) {
+		if err != nil {
+			doubts[what] = true
+			errs = append(errs, err)
+		}
+	}
 	uids, err := s.layout.UIDs()
-	errs := []error{err}
+	doubt(anything, err)
 	for _, uid := range uids {
 		places, err := s.layout.List(uid)
-		errs = append(errs, err)
+		doubt(anything, err)
 		for _, at := range places {
 			a := s.attacher(func(a volume.Attacher) bool { return PluginDir(a.Name()) == at.Plugin })
 			if a == nil {
@@ -71,31 +82,77 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 			if n.Attached {
 				held[at] = volume.UniqueName(a, n.Device)
 			}
-			unread[at] = isUnread(err)
-		}
-	}
-	all, err := s.records()
-	errs = append(errs, err)
-	for _, r := range all {
-		d, err := s.read(r)
-		a := s.attacher(func(a volume.Attacher) bool { return a.Name() == d.Plugin })
-		switch {
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, err)
-			continue
-		case err != nil || a == nil:
-			continue // without a record a device was adopted, or isn't staged
-		}
-		s.noteInUse(r, d)
-		users, err := r.users()
-		errs = append(errs, err)
-		for _, u := range users {
-			if at := (Place{UID: u.UID, Plugin: PluginDir(d.Plugin), Name: u.Name}); unread[at] {
-				held[at] = volume.UniqueName(a, d.Key)
+			if isUnread(err) {
+				unread[at] = err
 			}
 		}
 	}
+	all, err := s.records()
+	doubt(anything, err)
+	for _, r := range all {
+		d, err := s.read(r)
+		if isUnread(err) {
+			doubt(string(r), err)
+		} else if err == nil { // without a record a device was adopted, or isn't staged
+			s.noteInUse(r, d)
+		}
+	}
+	for at, err := range unread {
+		a := s.attacher(func(a volume.Attacher) bool { return PluginDir(a.Name()) == at.Plugin })
+		if key := s.Device(a, User{at.UID, at.Name}); key != "" {
+			held[at] = volume.UniqueName(a, key)
+		} else {
+			doubt(a.Name(), err)
+		}
+	}
+	for _, p := range s.plugins {
+		if a, ok := p.(volume.Attacher); ok {
+			for _, dir := range a.Noted() {
+				n, err := a.Note(dir)
+				r := s.recordOf(device{Plugin: a.Name(), Key: n.Device})
+				if _, e := os.Lstat(r.file()); err == nil && n.Attached && e != nil {
+					doubt(string(r), fmt.Errorf("the staged device %s isn't recorded: %w", n.Device, e))
+				} else if isUnread(err) && !s.recorded(all, dir) {
+					doubt(a.Name(), err)
+				}
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubts = doubts
 	return held, errors.Join(errs...)
+}
+
+// anything is a doubt about all volumes.
+const anything = ""
+
+// recorded reports whether one of the records is of the device in this directory.
+func (s *Stages) recorded(all []record, dir string) bool {
+	return slices.ContainsFunc(all, func(r record) bool {
+		d, err := s.read(r)
+		return err == nil && filepath.Join(s.root, d.Dir) == dir
+	})
+}
+
+// Found receives the names in the node's object at first, nil if they aren't known yet. Devices contains those that
+// notes and records may be about which can't be read. complete is false if it may lack some.
+func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found == nil {
+		s.found = names
+	}
+	return s.found != nil || len(s.doubts) == 0
+}
+
+// doubtful reports whether the volume may be in use by a note or a record that can't be read. s.mu is held.
+func (s *Stages) doubtful(name v1.UniqueVolumeName) bool {
+	return s.attacher(func(a volume.Attacher) bool {
+		key, ok := strings.CutPrefix(string(name), a.Name()+"/")
+		return ok && (s.doubts[anything] || s.doubts[a.Name()] ||
+			s.doubts[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
+	}) != nil
 }
 
 // Holds reports whether the volume may be in use as an attached one, by the notes on disk.
@@ -119,9 +176,12 @@ func (s *Stages) noteInUse(r record, d device) {
 	if a == nil {
 		return
 	}
-	if holds(a, filepath.Join(s.root, d.Dir)) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	if !holds(a, filepath.Join(s.root, d.Dir)) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := os.Lstat(r.file()); err == nil { // else it was unstaged meanwhile
 		s.noted[r] = volume.UniqueName(a, d.Key)
 	}
 }
@@ -137,11 +197,17 @@ func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
 }
 
 // Devices returns the names of the attached devices that InUse has found, or that have no users any more, and that
-// haven't been unstaged since.
+// haven't been unstaged since; and those that may be in use, see Found.
 func (s *Stages) Devices() []v1.UniqueVolumeName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.noted))
+	names := slices.Collect(maps.Values(s.noted))
+	for _, name := range s.found {
+		if s.doubtful(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Attach returns the name of the volume if a controller has to attach it; empty for another one. The error is that of

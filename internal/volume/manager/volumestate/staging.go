@@ -50,6 +50,9 @@ type Stages struct {
 	mu     sync.Mutex
 	staged map[string]bool                // records of the devices that this agent has staged, by their directories
 	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found, and those without users
+	// doubts are the records that InUse couldn't read, and the plugins with other notes that it couldn't read.
+	doubts map[string]bool
+	found  []v1.UniqueVolumeName // see Found
 }
 
 // User is a volume of a pod that uses a device.

@@ -1,0 +1,86 @@
+package manager_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A record or a note that can't be read keeps the volumes in use that it may be about: all that the node's object has
+// for a note, one for a record of a device. Other volumes are attached. Once it is gone, so is the doubt.
+func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
+	for title, which := range map[string]string{
+		"a device's record": "staged/HASH/device",
+		"a pod's note":      "pods/gone/volumes/kubernetes.io~csi/pv/vol_data.json",
+		"a device's note":   "plugins/kubernetes.io/csi/" + attachedDriver + "/HASH/vol_data.json",
+	} {
+		t.Run(title, func(t *testing.T) {
+			c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+			other, stray := c.name()+"-other", c.name()+"-stray"
+			c.reported, c.damaged = []v1.UniqueVolumeName{other, stray}, true
+			path := filepath.Join(c.root, which)
+			want := []v1.UniqueVolumeName{c.name(), other, stray}
+			if title == "a device's record" {
+				sum := sha256.Sum256([]byte("kubernetes.io/csi\x00" + attachedDriver + "^" + c.handle + "-other"))
+				path = filepath.Join(c.root, "staged", hex.EncodeToString(sum[:]), "device")
+				want = []v1.UniqueVolumeName{c.name(), other}
+				must(t, os.MkdirAll(filepath.Join(filepath.Dir(path), "users/uid-x/pv"), 0o700)) // it isn't swept
+				must(t, os.MkdirAll(filepath.Join(c.root, "pods/uid-x"), 0o700))
+			}
+			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			must(t, os.WriteFile(path, []byte("{torn"), 0o600))
+			m := c.agent()
+			p := c.user(1)
+			c.waits(m, p, "a controller has to attach it")
+			c.change(func() { c.lost = nil }) // the note that can't be read isn't one of this volume
+			c.attach("va-1", "one")
+			must(t, m.Prepare(t.Context(), p, c))
+			if got := c.used(); !slices.Equal(got, want) {
+				t.Errorf("in use are %q, want %q", got, want)
+			}
+			must(t, os.RemoveAll(filepath.Dir(path)))
+			eventually(t, "only the mounted volume is in use", func() bool {
+				return slices.Equal(c.used(), []v1.UniqueVolumeName{c.name()})
+			})
+			must(t, m.Clean(t.Context(), p.UID))
+			c.wantCalls("Stage one", "Publish one", "Unpublish", "Unstage")
+			must(t, os.RemoveAll(filepath.Join(c.root, "pods")))
+			c.detach()
+			c.finish()
+		})
+	}
+}
+
+// A record that can be read again later counts from then on.
+func TestRecordThatIsReadLater(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m := c.agent()
+	p := c.user(1)
+	c.attach("va-1", "one")
+	eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+	records, _ := filepath.Glob(filepath.Join(c.root, "staged/*/device"))
+	notes, _ := filepath.Glob(filepath.Join(c.root, "pods/*/volumes/*/*/vol_data.json"))
+	text, err := os.ReadFile(append(records, "none")[0])
+	must(t, err)
+	note, err := os.ReadFile(append(notes, "none")[0])
+	must(t, err)
+	c.end()
+	must(t, os.WriteFile(records[0], []byte("{torn"), 0o600))
+	must(t, os.WriteFile(notes[0], []byte("{torn"), 0o600))
+	c.damaged = true
+	m = c.agent()
+	if !c.isInUse() {
+		t.Error("a volume that is mounted isn't reported")
+	}
+	must(t, os.WriteFile(records[0], text, 0o600))
+	must(t, os.WriteFile(notes[0], note, 0o600))
+	must(t, m.Clean(t.Context(), p.UID))
+	eventually(t, "it can be detached", func() bool { return !c.isInUse() })
+	c.detach()
+	c.finish()
+}
