@@ -83,6 +83,8 @@ type Drivers struct {
 	// uncertain has the directories of volumes whose release has begun, because their records may not say so: on a full
 	// disk they can't be written.
 	uncertain map[string]bool
+	// detached has the directories of devices that were detached since they were staged.
+	detached map[string]bool
 }
 
 // driver is one driver's name with its registrations and facts.
@@ -130,7 +132,7 @@ func NewDrivers(c Config) *Drivers {
 	c.Patience, c.Written = cmp.Or(c.Patience, 2*time.Minute), cmp.Or(c.Written, 30*time.Second)
 	c.Absent = cmp.Or(c.Absent, time.Minute)
 	return &Drivers{conf: c, look: wake.NewSlot(), names: map[string]*driver{}, volumes: map[string]string{},
-		attachments: map[string]attachment{}, uncertain: map[string]bool{}}
+		attachments: map[string]attachment{}, uncertain: map[string]bool{}, detached: map[string]bool{}}
 }
 
 // Run removes drivers from the node's objects that have been gone for long enough, until ctx ends. Then it closes the
@@ -446,6 +448,7 @@ func (d *Drivers) note(dir, name string) {
 	if name == "" {
 		delete(d.volumes, dir)
 		delete(d.uncertain, dir)
+		delete(d.detached, dir)
 	} else {
 		d.volumes[dir] = name
 	}
@@ -462,8 +465,9 @@ func (d *Drivers) setUncertain(dir string, uncertain bool) {
 	}
 }
 
-func (d *Drivers) isUncertain(dir string) bool {
+// doubts returns what isn't in the record in this directory.
+func (d *Drivers) doubts(dir string) (uncertain, detached bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.uncertain[dir]
+	return d.uncertain[dir], d.detached[dir]
 }

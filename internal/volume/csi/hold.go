@@ -183,11 +183,15 @@ func (p Plugin) find(dir, name string, used bool) found {
 }
 
 // read reads a record like readRecord. One that should say that a release has begun does so even if it couldn't be
-// written.
+// written, and one of a device that was detached has no attachment of today.
 func (p Plugin) read(dir string) (record, error) {
 	had, err := readRecord(dir)
-	if err == nil && p.drivers.isUncertain(dir) {
-		had[keyUncertain] = "true"
+	released, lost := p.drivers.doubts(dir)
+	if err == nil && released {
+		had[keyUncertain] = uncertain
+	}
+	if err == nil && lost {
+		had[keyAttachment] = detached
 	}
 	return had, err
 }

@@ -83,6 +83,10 @@ const (
 	certain   = "none"
 )
 
+// detached is the value of keyAttachment, in memory, of a device that was detached since it was staged. It differs from
+// that of any VolumeAttachment, also if the same one is attached again.
+const detached = "detached"
+
 // certain reports whether the last call for the volume has succeeded.
 func (r record) certain() bool { return r[keyUncertain] == "" || r[keyUncertain] == certain }
 

@@ -60,14 +60,19 @@ func isAttachment(o pod.Object) bool {
 	return o == pod.Object{} || o.Kind == string(object.VolumeAttachment)
 }
 
-// reportDetached records an event for each mounted volume that was detached. Its containers run on: only their end
-// would free the volume, and it may be attached again.
+// reportDetached tells plugins of the volumes in use that were detached, and records an event for each mounted one. Its
+// containers run on: only their end would free the volume, and it may be attached again.
 func (m *Manager) reportDetached() {
 	if m.conf.Attached == nil {
 		return
 	}
 	var lost []*volumestate.Mounted
 	m.mu.Lock()
+	for _, name := range m.held.List() {
+		if m.conf.Attached.Detached(name) {
+			m.stages.Detached(name)
+		}
+	}
 	before := m.detached
 	m.detached = map[volumestate.Place]bool{}
 	for _, e := range m.actual.All() {

@@ -148,11 +148,25 @@ func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 
 // doubtful reports whether the volume may be in use by a note or a record that can't be read. s.mu is held.
 func (s *Stages) doubtful(name v1.UniqueVolumeName) bool {
-	return s.attacher(func(a volume.Attacher) bool {
-		key, ok := strings.CutPrefix(string(name), a.Name()+"/")
-		return ok && (s.doubts[anything] || s.doubts[a.Name()] ||
-			s.doubts[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
-	}) != nil
+	a, key := s.named(name)
+	return a != nil && (s.doubts[anything] || s.doubts[a.Name()] ||
+		s.doubts[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
+}
+
+// named returns the plugin and the key of a volume; nil if this build doesn't have the plugin.
+func (s *Stages) named(name v1.UniqueVolumeName) (a volume.Attacher, key string) {
+	a = s.attacher(func(a volume.Attacher) (is bool) {
+		key, is = strings.CutPrefix(string(name), a.Name()+"/")
+		return is
+	})
+	return a, key
+}
+
+// Detached tells the plugin that the volume was detached.
+func (s *Stages) Detached(name v1.UniqueVolumeName) {
+	if a, key := s.named(name); a != nil {
+		a.Detached(key)
+	}
 }
 
 // Holds reports whether the volume may be in use as an attached one, by the notes on disk.
