@@ -1,6 +1,7 @@
 package volumestate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +147,10 @@ func (s *Stages) Held(wanted func(User) bool) ([]Held, error) {
 			continue // the program doesn't stage volumes
 		}
 		h := Held{Device: d.Key, Program: n.Program, Handle: n.Handle}
-		if e != nil {
+		s.mu.Lock()
+		failed := s.failed[r]
+		s.mu.Unlock()
+		if e := cmp.Or(e, failed); e != nil {
 			h.Waits = e.Error()
 		}
 		users, e := r.users()

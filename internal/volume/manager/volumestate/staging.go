@@ -50,6 +50,7 @@ type Stages struct {
 	mu     sync.Mutex
 	staged map[string]bool                // records of the devices that this agent has staged, by their directories
 	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found, and those without users
+	failed map[record]error               // why devices without users aren't unstaged
 	// doubts are the records that InUse couldn't read, and the plugins with other notes that it couldn't read.
 	doubts map[string]bool
 	found  []v1.UniqueVolumeName // see Found
@@ -65,7 +66,7 @@ type User struct {
 // NewStages returns Stages for the plugins' devices below the root directory.
 func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
 	return &Stages{Left: wake.NewSlot(), root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins,
-		ops: operations.New(c), staged: map[string]bool{}, noted: map[record]v1.UniqueVolumeName{}}
+		ops: operations.New(c), staged: map[string]bool{}, noted: map[record]v1.UniqueVolumeName{}, failed: map[record]error{}}
 }
 
 const (
@@ -368,7 +369,7 @@ func (s *Stages) uses(plugin volume.Stager, u User, device string) bool {
 func (s *Stages) mark(r record, staged bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if staged {
+	if delete(s.failed, r); staged {
 		s.staged[string(r)] = true
 	} else {
 		delete(s.staged, string(r))
@@ -493,6 +494,9 @@ func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) err
 	}
 	if staged {
 		if err := s.unstage(ctx, plugin, d, say); err != nil {
+			s.mu.Lock()
+			s.failed[r] = err
+			s.mu.Unlock()
 			return leftError{err}
 		}
 	}
@@ -507,6 +511,7 @@ func (s *Stages) remove(ctx context.Context, r record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.noted, r)
+	delete(s.failed, r)
 	return nil
 }
 
