@@ -470,3 +470,31 @@ func cpu(t *testing.T) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// A list that is outdated before it is sent isn't sent: a pod may rely on a name that only the next one has.
+func TestOutdatedList(t *testing.T) {
+	b := nodefacts.NewBoard(nodefacts.Facts{})
+	facts, err := b.Writer("a test", Fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &volumeNodes{fakeNodes: &fakeNodes{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", ResourceVersion: "1"}}}}
+	lists := []names{{"a"}, {"a", "b"}} // then the last one
+	v := &volumesInUse{woken: wake.NewSlot(), conf: Config{Identity: Identity{Name: "node1"}, API: server, Facts: facts, Log: logr.Discard(),
+		Volumes: Volumes{InUse: func() names {
+			list := lists[0]
+			lists = lists[min(1, len(lists)-1):]
+			return list
+		}}}}
+	v.observe(&v1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Status: v1.NodeStatus{VolumesInUse: names{"a", "b", "c"}}})
+	v.report(t.Context())
+	if due, needed := v.due(names{"a", "b"}); len(server.lists) > 0 || !needed || time.Now().Before(due) {
+		t.Errorf("sent %q, the next one is needed: %v, due %v", server.lists, needed, due) // Volumes.Changed receives
+	}
+	if got := b.Now().ReportedInUse; !slices.Equal(got, names{"a"}) {
+		t.Errorf("reported are %q", got) // those of the list that might have been sent
+	}
+	if due := v.report(t.Context()); !due.IsZero() || len(server.lists) != 1 || !slices.Equal(server.lists[0], names{"a", "b"}) {
+		t.Errorf("sent %q, due %v", server.lists, due)
+	}
+}
