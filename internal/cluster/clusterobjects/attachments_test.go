@@ -1,6 +1,7 @@
 package clusterobjects
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -30,7 +31,8 @@ func TestDiffering(t *testing.T) {
 		"it is gone":          {detached, none, []v1.UniqueVolumeName{"b"}},
 		"only wanted":         {none, nodefacts.Facts{}, nil},
 	} {
-		if got := differing(&c.a, &c.b); !slices.Equal(got, c.names) {
+		changed := differing(volumesOf(&c.a), volumesOf(&c.b))
+		if got := slices.Sorted(maps.Keys(changed)); !slices.Equal(got, c.names) {
 			t.Errorf("%s: %v, want %v", name, got, c.names)
 		}
 	}

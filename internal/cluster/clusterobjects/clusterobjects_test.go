@@ -26,6 +26,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/object/objecttest"
@@ -334,6 +335,78 @@ func TestVolumeAttachments(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			if got, err := r.For(apiPod(1)).VolumeAttachment(t.Context(), key.Name); err != nil || !slices.Contains(r.Changed.Drain(), key.Object()) {
 				t.Errorf("%s: after failures: %v, %v", title, got, err)
+			}
+		})
+	}
+}
+
+// TestAttachmentsInUse: the VolumeAttachment of a volume that is attached soon is read once, when the node's object lists it as
+// attached. A pod waits only for what is read, and nothing is read for a volume that isn't in use any more.
+func TestAttachmentsInUse(t *testing.T) {
+	const node = "node1"
+	name := object.AttachmentName("a.example", "h1", node)
+	is := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	what := "get " + keyOf(is).String()
+	for _, attachedAfter := range []time.Duration{400 * time.Millisecond, time.Minute} {
+		during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+			board := nodefacts.NewBoard(nodefacts.Facts{})
+			facts, err := board.Writer("a test", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { _ = r.Finder.(*clusterobjects.Finder).FollowAttachments(ctx, board, node) })
+			defer func() { cancel(); running.Wait() }()
+			synctest.Wait()
+			lists := func(inUse, attached bool) {
+				facts.Set(func(f *nodefacts.Facts) {
+					f.InUse, f.VolumesAttached = nil, nil
+					if inUse {
+						f.InUse = []v1.UniqueVolumeName{"kubernetes.io/csi/a.example^h1"}
+					}
+					if attached {
+						f.VolumesAttached = []v1.AttachedVolume{{Name: "kubernetes.io/csi/a.example^h1"}}
+					}
+					f.ReportedInUse = f.InUse
+				})
+				synctest.Wait()
+			}
+			ask := func() (*storagev1.VolumeAttachment, error) {
+				return r.For(apiPod(1)).VolumeAttachment(t.Context(), name)
+			}
+			a.put(is)
+			lists(true, false)
+			began := time.Now()
+			if _, err := ask(); !object.IsUnknown(err) {
+				t.Error(err)
+			}
+			if synctest.Wait(); r.Await(t.Context(), "u1", began) || time.Since(began) > 0 {
+				t.Errorf("a pod waits for %s", time.Since(began))
+			}
+			time.Sleep(attachedAfter)
+			if n := a.count(what); attachedAfter < time.Second && n > 0 || attachedAfter > time.Second && (n < 5 || n > 20) {
+				t.Errorf("%d calls in %s until it is attached", n, attachedAfter)
+			}
+			n := a.count(what)
+			now := is.DeepCopy()
+			now.Status.Attached = true
+			a.put(now)
+			lists(true, true)
+			time.Sleep(2 * latency)
+			if got, err := ask(); err != nil || !got.Status.Attached || a.count(what) != n+1 {
+				t.Errorf("attached after %s: %v, %v after %d calls", attachedAfter, got, err, a.count(what)-n)
+			}
+			lists(false, true)
+			lists(false, false)
+			time.Sleep(interest)
+			if _, err := ask(); !object.IsUnknown(err) || a.count(what) != n+1 {
+				t.Errorf("not in use any more: %v after %d calls", err, a.count(what)-n)
+			}
+			lists(true, true)
+			time.Sleep(2 * latency)
+			if got, err := ask(); err != nil || !got.Status.Attached || a.count(what) != n+2 {
+				t.Errorf("in use again: %v, %v after %d calls", got, err, a.count(what)-n)
 			}
 		})
 	}

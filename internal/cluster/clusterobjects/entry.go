@@ -390,7 +390,12 @@ func isImmutable(o runtime.Object) bool {
 
 // get follows an object by repeated reads.
 func (f *Finder) get(ctx context.Context, e *entry) {
-	for failures, polls := 0, 0; ctx.Err() == nil; {
+	for failures, polls, polled := 0, 0, false; ctx.Err() == nil; {
+		f.awaitAttached(ctx, e, polled)
+		select {
+		case <-e.again: // this read is the one that was asked for
+		default:
+		}
 		got := e.key.Kind.New()
 		err := f.conf.API.Get(ctx, apiclient.Calls, resource(e.key.Kind), e.key.Namespace, e.key.Name, got)
 		if ctx.Err() != nil {
@@ -428,7 +433,9 @@ func (f *Finder) get(ctx context.Context, e *entry) {
 		select {
 		case <-ctx.Done():
 		case <-next:
+			polled = true
 		case <-e.again:
+			polled = false
 		}
 	}
 }

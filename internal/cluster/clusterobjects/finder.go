@@ -72,6 +72,8 @@ type Finder struct {
 	users   map[types.UID]*user
 	entries map[object.Key]*entry
 	tokens  map[object.TokenRequest]*token
+	// attached are the node's lists of volumes by the keys of their VolumeAttachments; nil if they aren't followed.
+	attached map[object.Key]attachedVolume
 	// answered is closed, and replaced, when an answer arrives.
 	answered chan struct{}
 }
@@ -91,6 +93,8 @@ type known struct {
 	// has been so since the time since.
 	asking bool
 	since  time.Time
+	// deferred says that nothing is requested for now, because the answer would be of no use.
+	deferred bool
 	// at is when the answer changed last.
 	at time.Time
 }
@@ -183,7 +187,7 @@ func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (cha
 		if u := f.users[uid]; u != nil {
 			for k := range u.of {
 				changed = changed || k.at.After(after)
-				if end := k.since.Add(patience); k.asking && end.After(until) {
+				if end := k.since.Add(patience); k.asking && !k.deferred && end.After(until) {
 					until = end
 				}
 			}
