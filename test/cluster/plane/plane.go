@@ -107,7 +107,7 @@ func start(t Owner, program, address string, patience time.Duration) *Plane {
 	p.await("kube-apiserver", "/readyz")
 	p.run("kube-scheduler", "--kubeconfig="+p.Kubeconfig(p.Issue("scheduler", "system:kube-scheduler")), "--leader-elect=false", "--secure-port=0")
 	p.run("kube-controller-manager", "--kubeconfig="+p.Kubeconfig(p.Issue("controllers", "system:kube-controller-manager")), "--leader-elect=false", "--secure-port=0", "--controllers=*,bootstrapsigner",
-		"--use-service-account-credentials", "--root-ca-file="+p.path("ca.crt"), "--service-account-private-key-file="+p.path("sa.key"),
+		"--use-service-account-credentials", "--kube-api-qps=500", "--kube-api-burst=1000", "--root-ca-file="+p.path("ca.crt"), "--service-account-private-key-file="+p.path("sa.key"),
 		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", fmt.Sprint("--node-monitor-grace-period=", patience), fmt.Sprint("--node-startup-grace-period=", patience),
 		"--horizontal-pod-autoscaler-sync-period=1s", "--horizontal-pod-autoscaler-cpu-initialization-period=1s", "--horizontal-pod-autoscaler-initial-readiness-delay=1s")
 	p.await("kube-controller-manager", "/api/v1/namespaces/default/serviceaccounts/default")
@@ -136,11 +136,14 @@ func (p *Plane) prepare(program string) error {
 	return os.WriteFile(p.path("audit.yaml"), []byte(auditPolicy), 0o644)
 }
 
-// auditPolicy logs each request of a node, without bodies.
+// auditPolicy logs each request of a node, who changes a node's lists of volumes, and when pods are bound. Of these,
+// only patches of a node's status are logged with their bodies.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
+- {level: Request, verbs: [patch], resources: [{group: "", resources: [nodes/status]}]}
+- {level: Metadata, users: ["system:kube-scheduler"], verbs: [create], resources: [{group: "", resources: [pods/binding]}]}
 - {level: Metadata, userGroups: ["system:nodes"]}
 - {level: None}
 `
@@ -324,7 +327,7 @@ func (p *Plane) await(who, path string) {
 
 func (p *Plane) awaitURL(who, url string) {
 	p.t.Helper()
-	client, err := p.client()
+	client, err := p.Client()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -363,8 +366,8 @@ func answers(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// client is an administrator's.
-func (p *Plane) client() (*http.Client, error) {
+// Client is an administrator's.
+func (p *Plane) Client() (*http.Client, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(p.ca.cert)
 	own, err := tls.LoadX509KeyPair(p.path("admin.crt"), p.path("admin.key"))

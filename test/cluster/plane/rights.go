@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Call is one request of a node, as the audit log has it.
+// Call is one request, as the audit log has it.
 type Call struct {
-	// Node is whose it is.
+	// Node is the node that made it; empty if a controller or the scheduler did.
 	Node string
 	// Verb is the API's: get, list, watch, create, update, patch, delete, deletecollection.
 	Verb string
@@ -27,6 +27,8 @@ type Call struct {
 	// Certificate is the hash of the client certificate that it came with, as X509SHA256=HEX.
 	Certificate string
 	Code        int
+	// Body is that of a patch of a node's status.
+	Body json.RawMessage
 	// At is when it came, Answered when that was done.
 	At, Answered time.Time
 }
@@ -47,6 +49,7 @@ type auditEvent struct {
 	ObjectRef struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 
 	ResponseStatus struct{ Code int }
+	RequestObject  json.RawMessage
 
 	RequestReceivedTimestamp, StageTimestamp time.Time
 }
@@ -55,6 +58,12 @@ type auditEvent struct {
 // resource, such as those for versions, are left out.
 func (p *Plane) Calls() []Call {
 	p.t.Helper()
+	return slices.DeleteFunc(p.Audited(), func(c Call) bool { return c.Node == "" })
+}
+
+// Audited returns the nodes' calls, and those of others that auditPolicy names.
+func (p *Plane) Audited() []Call {
+	p.t.Helper()
 	f, err := os.Open(p.path("audit.log"))
 	if err != nil {
 		p.t.Fatal(err)
@@ -62,20 +71,23 @@ func (p *Plane) Calls() []Call {
 	defer f.Close()
 	var calls []Call
 	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
+	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e auditEvent
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			p.t.Fatalf("audit log: %v", err)
 		}
 		node, isNode := strings.CutPrefix(e.User.Username, "system:node:")
+		if !isNode {
+			node = ""
+		}
 		uri, err := neturl.Parse(e.RequestURI)
-		if !isNode || e.ObjectRef.Resource == "" || err != nil {
+		if e.ObjectRef.Resource == "" || err != nil {
 			continue
 		}
 		c := Call{Node: node, Verb: e.Verb, Resource: e.ObjectRef.Resource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
 			Selector: uri.Query().Get("fieldSelector"), Certificate: strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], " "),
-			Code: e.ResponseStatus.Code, At: e.RequestReceivedTimestamp, Answered: e.StageTimestamp}
+			Code: e.ResponseStatus.Code, Body: e.RequestObject, At: e.RequestReceivedTimestamp, Answered: e.StageTimestamp}
 		if e.ObjectRef.APIGroup != "" {
 			c.Resource += "." + e.ObjectRef.APIGroup
 		}
