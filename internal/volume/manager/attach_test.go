@@ -235,10 +235,13 @@ func (c *cluster) isInUse() bool { return slices.Contains(c.used(), c.name()) }
 
 // user returns a pod with the claim.
 func (c *cluster) user(n int) *v1.Pod {
-	p := namedPod(fmt.Sprint("web-", n), types.UID(fmt.Sprint("uid-", n)), claim("v", "data"))
+	p := namedPod(fmt.Sprint("web-", n), c.uid(n), claim("v", "data"))
 	p.Spec.NodeName = "node1"
 	return c.want(p)
 }
+
+// uid returns the UID of the pod of user.
+func (*cluster) uid(n int) types.UID { return types.UID(fmt.Sprint("uid-", n)) }
 
 // waits fails unless the pod's volume waits with this text.
 func (c *cluster) waits(m *manager.Manager, p *v1.Pod, text string) {
@@ -410,32 +413,54 @@ func TestAttachHangs(t *testing.T) {
 	c.finish()
 }
 
-// Five pods share the volume, and end one by one, each under another agent: it is staged and unstaged once.
+// Many pods share the volume. At each step one starts, or one ends, or both, and each third step is followed by
+// a restart of the agent: the volume is staged and unstaged once, and published and unpublished once for each pod.
 func TestAttachShared(t *testing.T) {
+	const pods, most = 20, 10
 	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
 	m := c.agent()
-	want := []string{"Stage one"}
-	for n := range 5 {
-		p := c.user(n)
-		if n == 0 {
-			c.waits(m, p, "a controller has to attach it")
-			c.attach("va-1", "one")
+	c.waits(m, c.user(0), "a controller has to attach it")
+	c.attach("va-1", "one")
+	for n := range pods + most {
+		var step sync.WaitGroup
+		if old := c.uid(n - most); n >= most {
+			c.unwant(old)
+			c.setRunning(old, false)
+			step.Go(func() {
+				if err := m.Clean(t.Context(), old); err != nil {
+					t.Errorf("%s: %v", old, err)
+				}
+			})
 		}
-		must(t, m.Prepare(t.Context(), p, c))
-		want = append(want, "Publish one")
-		m = c.agent()
-	}
-	for n := range 5 {
-		if !c.isInUse() {
-			t.Errorf("not reported with %d pods", 5-n)
+		for i := max(0, n-most+1); i < min(n+1, pods); i++ { // the last one may be new
+			p := c.user(i)
+			step.Go(func() {
+				if err := m.Prepare(t.Context(), p, c); err != nil {
+					t.Errorf("%s: %v", p.UID, err)
+				}
+				c.setRunning(p.UID, true)
+			})
 		}
-		must(t, m.Clean(t.Context(), c.user(n).UID))
-		want = append(want, "Unpublish")
-		if n < 4 {
+		step.Wait()
+		if last := n == pods+most-1; c.isInUse() == last {
+			t.Errorf("step %d: in use: %t", n, !last)
+		}
+		if n%3 == 2 {
 			m = c.agent()
 		}
 	}
-	c.wantCalls(append(want, "Unstage")...)
+	s, err := c.driver.State(t.Context())
+	must(t, err)
+	for method, want := range map[string]int{"NodeStageVolume": 1, "NodePublishVolume": pods, "NodeUnpublishVolume": pods,
+		"NodeUnstageVolume": 1} {
+		targets := map[string]bool{}
+		for _, call := range s.Of(method) {
+			targets[call.Target] = true
+		}
+		if got := len(s.Of(method)); got != want || len(targets) != want {
+			t.Errorf("%d calls of %s with %d targets, want %d", got, method, len(targets), want)
+		}
+	}
 	c.detach()
 	c.finish()
 }
