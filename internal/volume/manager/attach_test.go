@@ -96,6 +96,14 @@ func (c *cluster) control(do func(context.Context, spec.ControllerClient) error)
 // agent starts an agent; the one before ends. It knows its pods.
 func (c *cluster) agent() *manager.Manager {
 	c.t.Helper()
+	m, run := c.prepared(c)
+	run()
+	return m
+}
+
+// prepared returns the manager of an agent that hasn't started in the background yet; the agent before ends.
+func (c *cluster) prepared(attached manager.Attached) (m *manager.Manager, start func()) {
+	c.t.Helper()
 	c.end()
 	board := nodefacts.NewBoard(nodefacts.Facts{})
 	facts, err := board.Writer("drivers", nodefacts.CSIDrivers)
@@ -111,20 +119,19 @@ func (c *cluster) agent() *manager.Manager {
 		Socket: c.driver.Endpoint + "-reg", Versions: []string{"1.0.0"}}))
 	conf := c.config()
 	conf.Plugins = append([]volume.Plugin{csi.NewPlugin(drivers, c.root)}, conf.Plugins...)
-	conf.Attached, conf.Changed, conf.FirstBackoff = c, c.changed, time.Millisecond
+	conf.Attached, conf.Changed, conf.FirstBackoff = attached, c.changed, time.Millisecond
 	c.mu.Lock()
 	c.board, c.lists, c.inUse = board, lists, nil
 	c.mu.Unlock()
 	c.publish()
-	m := manager.New(conf, c.log)
+	c.stop = func() { cancel(); running.Wait() }
+	c.t.Cleanup(c.end)
+	m = manager.New(conf, c.log)
 	if err := m.Adopt(); (err != nil) != c.damaged {
 		c.t.Errorf("records are damaged: %v, error %v", c.damaged, err)
 	}
 	m.PodsKnown()
-	running.Go(func() { _ = m.Run(ctx) })
-	c.stop = func() { cancel(); running.Wait() }
-	c.t.Cleanup(c.end)
-	return m
+	return m, func() { running.Go(func() { _ = m.Run(ctx) }) }
 }
 
 func (c *cluster) end() {

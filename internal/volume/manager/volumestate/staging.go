@@ -386,12 +386,12 @@ func (s *Stages) Leave(ctx context.Context, plugin string, u User, say volume.Sa
 	}
 	var errs []error
 	for _, r := range all {
-		users, err := r.users()
+		users, err := r.usersOf(u.UID)
 		if err != nil {
 			errs = append(errs, err)
 		}
 		for _, one := range users {
-			if one.UID != u.UID || u.Name != "" && one.Name != u.Name {
+			if u.Name != "" && one.Name != u.Name {
 				continue
 			}
 			d, err := s.read(r)
@@ -562,15 +562,21 @@ func (s *Stages) records() ([]record, error) {
 }
 
 func (r record) users() ([]User, error) {
-	top := filepath.Join(string(r), "users")
-	uids, err := list(top)
+	uids, err := list(filepath.Join(string(r), "users"))
 	var users []User
 	for _, uid := range uids {
-		names, e := list(filepath.Join(top, uid))
-		err = errors.Join(err, e)
-		for _, n := range names {
-			users = append(users, User{types.UID(uid), n})
-		}
+		some, e := r.usersOf(types.UID(uid))
+		users, err = append(users, some...), errors.Join(err, e)
+	}
+	return users, err
+}
+
+// usersOf returns the users of one pod.
+func (r record) usersOf(uid types.UID) ([]User, error) {
+	names, err := list(filepath.Join(string(r), "users", string(uid)))
+	users := make([]User, len(names))
+	for i, n := range names {
+		users[i] = User{uid, n}
 	}
 	return users, err
 }
