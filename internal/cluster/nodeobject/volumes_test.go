@@ -197,6 +197,8 @@ func withVolumes(t *testing.T, inUse, attached names, test func(r *volumesRig)) 
 	})
 }
 
+// TestVolumesInUse: a change of the list is sent within 25 ms, whatever the interval of statuses, and the volume counts as
+// attached once the list was received (kubernetes/kubernetes#28141, #72181, #89313, #106853).
 func TestVolumesInUse(t *testing.T) {
 	a, ab, none := names{"a"}, names{"a", "b"}, names{}
 	for title, c := range map[string]struct {

@@ -325,7 +325,8 @@ func (c *cluster) VolumeAttachment(_ context.Context, name string) (*storagev1.V
 	return c.attached, nil
 }
 
-// Each step of the handshake waits for the one before, whatever the agent that waits.
+// Each step of the handshake waits for the one before, whatever the agent that waits. The next agent knows from its
+// records what is in use, and how to release it (kubernetes/kubernetes#52683).
 func TestAttach(t *testing.T) {
 	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
 	m := c.agent()
@@ -375,6 +376,66 @@ func TestAttach(t *testing.T) {
 	if c.isInUse() {
 		t.Error("still reported")
 	}
+	c.detach()
+	c.finish()
+}
+
+// The driver reports that it couldn't stage the volume in time, but it has, and the pod is deleted: the volume stays in
+// use until it is unstaged (kubernetes/kubernetes#82190, #86360, #100182, #106729).
+func TestAttachedUncertainDevice(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m := c.agent()
+	p := c.user(1)
+	c.attach("va-1", "one")
+	for method, code := range map[string]codes.Code{"NodeStageVolume": codes.DeadlineExceeded, "NodeUnstageVolume": codes.Internal} {
+		_, err := c.driver.Add(t.Context(), csidriver.Rule{Method: method, Count: -1, After: method == "NodeStageVolume",
+			Do: csidriver.Fail, Code: code})
+		must(t, err)
+	}
+	if err := m.Prepare(t.Context(), p, c); err == nil || !strings.Contains(err.Error(), "DeadlineExceeded") {
+		t.Errorf("got %v", err)
+	}
+	c.unwant(p.UID)
+	must(t, m.Clean(t.Context(), p.UID))
+	for range 2 {
+		if !c.isInUse() {
+			t.Error("the volume isn't in use while it may be staged")
+		}
+		c.agent()
+	}
+	must(t, c.driver.Release(t.Context(), 0))
+	eventually(t, "the volume can be detached", func() bool { return !c.isInUse() })
+	if calls := c.calls(); !slices.Contains(calls, "Stage one") || calls[len(calls)-1] != "Unstage" || slices.Contains(calls, "Publish one") {
+		t.Errorf("calls %q", calls)
+	}
+	c.detach()
+	c.finish()
+}
+
+// The agent restarts while the pod, which has a container that still runs, and its claim are being deleted: the volume
+// stays as it is (kubernetes/kubernetes#113979, #130335).
+func TestAttachedWhileDeleted(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m := c.agent()
+	p := c.user(1)
+	c.attach("va-1", "one")
+	must(t, m.Prepare(t.Context(), p, c))
+	c.setRunning(p.UID, true)
+	p = p.DeepCopy()
+	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	c.want(p)
+	c.world.mu.Lock()
+	c.bound["data"].claim.DeletionTimestamp = p.DeletionTimestamp
+	c.world.mu.Unlock()
+	m = c.agent()
+	must(t, m.Prepare(t.Context(), p, c))
+	if !c.isInUse() {
+		t.Error("not in use after the restart")
+	}
+	c.wantCalls("Stage one", "Publish one")
+	c.setRunning(p.UID, false)
+	must(t, m.Clean(t.Context(), p.UID))
+	c.wantCalls("Unpublish", "Unstage")
 	c.detach()
 	c.finish()
 }
@@ -552,7 +613,8 @@ func TestAttachNotRequired(t *testing.T) {
 	c.finish()
 }
 
-// A device that the driver doesn't unstage outlives its last pod. It must not be detached before it is unstaged.
+// A device that the driver doesn't unstage outlives its last pod. It must not be detached before it is unstaged
+// (kubernetes/kubernetes#106710, #106902).
 func TestAttachedDeviceWithoutUsers(t *testing.T) {
 	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
 	m := c.agent()

@@ -522,7 +522,8 @@ func TestImagesThatCantBeHad(t *testing.T) {
 	}
 }
 
-// TestClaimThatIsBeingDeleted: nobody begins to use it, and who has it goes on, whatever the pod's status says.
+// TestClaimThatIsBeingDeleted: nobody begins to use it, and who has it goes on, also after a restart of the agent, whatever
+// the pod's status says (kubernetes/kubernetes#130335).
 func TestClaimThatIsBeingDeleted(t *testing.T) {
 	w := newWorld(t)
 	m, stop := w.start(w.config())
