@@ -30,7 +30,8 @@ type Keeper struct {
 	log    logr.Logger
 	// chosen is Choice.Pods of Run's last pass; the map is replaced, never changed.
 	chosen atomic.Pointer[map[types.UID][]string]
-	// freeing says that FreeNow runs: it sets chosen then. changed is woken for it by Wake.
+	// freeing is true while FreeNow runs: meanwhile FreeNow sets chosen instead of Run, and Wake also signals changed,
+	// on which FreeNow waits.
 	freeing atomic.Bool
 	changed wake.Slot
 }
@@ -59,12 +60,13 @@ func (k *Keeper) Wake() {
 }
 
 const (
-	// freed is how long FreeNow waits for another instance to disappear, freeing how long it waits in all.
+	// freed is how long FreeNow waits for the next instance to disappear, freeing how long it waits in all.
 	freed, freeing = 3 * time.Second, 30 * time.Second
 )
 
-// FreeNow asks the workers to remove all ended instances, for a node that is short of disk space: also the newest ones
-// of pods that have ended. It returns once no more of them disappear, and must not be called concurrently.
+// FreeNow asks the workers to remove all ended instances, because the node is short of disk space. It includes the
+// newest instances of pods that have ended. It returns when no further instance disappears, and must not be called
+// concurrently.
 func (k *Keeper) FreeNow(ctx context.Context) error {
 	k.freeing.Store(true)
 	ended := k.ended()
@@ -104,7 +106,7 @@ func (k *Keeper) FreeNow(ctx context.Context) error {
 	return nil
 }
 
-// ended returns the pods of all ended instances, by the instances' IDs.
+// ended maps the IDs of all ended instances to their pods.
 func (k *Keeper) ended() map[string]types.UID {
 	all := map[string]types.UID{}
 	for _, o := range k.pods.All() {
@@ -145,9 +147,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// ends returns when instances ended, if they have to stay for MinAge. before is the result of the previous call: an end
-// is determined once, so that the age goes on when the clock is set. One in the future, because the clock was set back
-// before the agent saw it, counts as now.
+// ends returns the times at which the ended instances ended; nil if there is no MinAge. before is the result of the
+// previous call: the time of an end is determined only once, so that a later change of the clock doesn't change the
+// instance's age. If that time is in the future, because the clock was set back before the agent noticed the end, now
+// replaces it.
 func (k *Keeper) ends(pods []*pod.Observed, now time.Time, before map[string]time.Time) map[string]time.Time {
 	if k.limits.MinAge <= 0 {
 		return nil

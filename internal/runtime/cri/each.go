@@ -13,9 +13,10 @@ import (
 const parallelLists = 4
 
 // An answer of the runtime has a maximum size, 16 MiB on both sides: 33,000 dead containers don't fit. A list that is
-// too long is requested as a stream, or in parts from a runtime without streams, or if a part of the stream is too
-// long: containerd sends 5,000 items in one, whatever their size. Our parts are in the order in which states follow one
-// another, so that an instance that changes its state meanwhile is in one of them at least.
+// too long is requested as a stream. It is requested in parts, one for each state, from a runtime without streams, or
+// if a message of the stream is too long: containerd sends 5,000 items in one message, whatever their size. The parts
+// are requested in the order in which states follow one another. So an instance that changes its state meanwhile is in
+// at least one part.
 var (
 	sandboxStates = [...]runtimeapi.PodSandboxState{
 		runtimeapi.PodSandboxState_SANDBOX_READY,

@@ -12,8 +12,8 @@ import (
 // listPartLimit is the maximum size of one answer of a list; containerd and CRI-O send no more.
 const listPartLimit = 16 << 20
 
-// StreamPodSandboxes calls yield with each sandbox that matches the filter. The runtime sends them in parts, so that
-// there may be any number of them. Older runtimes don't implement it: see IsUnimplemented.
+// StreamPodSandboxes calls yield with each sandbox that matches the filter. The runtime sends the sandboxes in several
+// messages, so their number isn't limited. Older runtimes don't implement this call: see IsUnimplemented.
 func (c *Conn) StreamPodSandboxes(ctx context.Context, filter *runtimeapi.PodSandboxFilter,
 	yield func(*runtimeapi.PodSandbox)) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)

@@ -26,7 +26,8 @@ type Harness struct {
 	//	burst BYTES    write this many bytes as lines of 100, and end
 	//	cat FILE       write the contents of FILE, and end; /dev/zero exhausts the memory
 	Image string
-	// Program is the command that the words above are appended to. It may be empty if Image has an entrypoint.
+	// Program is the command to which these commands (sleep, exit, ...) are appended. It may be empty if Image has an
+	// entrypoint.
 	Program []string
 	// CgroupParent returns a pod's cgroup, in the cgroupfs driver's form; nil leaves it to the runtime.
 	CgroupParent func(podUID string) string

@@ -41,8 +41,8 @@ func testReservedNames(t *testing.T, f *fixture) {
 	}
 }
 
-// A create call that is broken off leaves a reserved name at most until the runtime has cleaned up, or an object that
-// the error of the next call names, and that has a status.
+// A create call that is broken off may leave a reserved name until the runtime has cleaned up. Or it leaves an object:
+// then the error of the next call names the object, and the object has a status.
 func testBrokenOffCreates(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	for n, after := range []time.Duration{time.Millisecond, 3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {

@@ -119,8 +119,8 @@ func testLogReopen(t *testing.T, f *fixture) {
 	wantError(t, "ReopenContainerLog of an exited container", err)
 }
 
-// Containers survive the runtime's process. The exit codes of containers that end meanwhile are lost, as in
-// containerd.
+// Containers continue when the runtime's process dies. The exit codes of containers that end before its restart are
+// lost, as in containerd.
 func testRuntimeRestart(t *testing.T, f *fixture) {
 	if f.Crash == nil || f.Restart == nil {
 		t.Skip("this harness can't restart its runtime")

@@ -55,10 +55,10 @@ type Config struct {
 	// SystemdCgroup makes runc use systemd for containers' cgroups, which is required if pods' cgroup parents are
 	// slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
-	// StopsOnly is for an agent that only stops pods: it needs no images, so none are imported, and it takes a
-	// containerd with another configuration as it is.
+	// StopsOnly is for an agent that only stops pods: such an agent imports no images, because it needs none, and
+	// adopts a containerd that runs with another configuration without restarting it.
 	StopsOnly bool
-	// Files reports changes of files; nil for an inotify instance of its own.
+	// Files reports changes of files; with nil, the runtime opens its own inotify instance.
 	Files *filewatch.Instance
 	// OnStart, if set, is called with the process ID of a containerd that was started or found. If it returns an
 	// error, that containerd is stopped: Start fails, or Run restarts containerd.
@@ -101,9 +101,9 @@ func collector(endpoint string) string {
 	return at
 }
 
-// binDirs are the directories that are searched for the runtime's programs before PATH, unless one is configured:
-// the package's directory, because /usr/bin may have the host's containerd, and the directory of the agent's own
-// program.
+// binDirs returns the directories in which the runtime's programs are searched before PATH: the configured directory.
+// Without one, these are the package's directory, because /usr/bin may have the host's containerd, and the directory of
+// the agent's own program.
 func binDirs(configured string) []string {
 	if configured != "" {
 		return []string{configured}

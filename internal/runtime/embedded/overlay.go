@@ -17,9 +17,9 @@ const (
 	staleAfter = time.Minute
 )
 
-// TryOverlay creates a small overlayfs under dir, which has to exist: some file systems don't support one even if
-// the kernel does. It isn't mounted anywhere, so that it disappears with this process however that ends; only empty
-// directories may remain, which the next try removes.
+// TryOverlay creates a small overlayfs under dir, which has to exist: some file systems don't support one even if the
+// kernel does. The overlayfs isn't mounted anywhere, so it disappears when this process ends, even if it is killed.
+// Only empty directories may remain, which the next try removes.
 func TryOverlay(dir string) (err error) {
 	removeStaleTries(dir)
 	work, err := os.MkdirTemp(dir, tryDirs)

@@ -86,7 +86,7 @@ func waitForSocket(ctx context.Context, files *filewatch.Instance, socket string
 }
 
 // errNoCRI means that containerd runs without its CRI service, which couldn't start: it needs an inotify instance, for
-// example. containerd doesn't try that again before its next start.
+// example. containerd only tries to start the service when containerd itself starts.
 var errNoCRI = errors.New("its CRI service couldn't start")
 
 // waitForCRI returns when the CRI service reports that it can run pods, or doesn't exist.

@@ -14,9 +14,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// loopbackHosts is the hosts.toml for a registry on loopback without one: containerd would accept any certificate
-// there. A registry without TLS is still contacted by plain HTTP: containerd tries both if the scheme is http and a
-// TLS option is set.
+// loopbackHosts is the hosts.toml for a registry on a loopback address that has no such file yet: without the file,
+// containerd would accept any certificate there. A registry without TLS is still contacted by plain HTTP: containerd
+// tries both if the scheme is http and a TLS option is set.
 const loopbackHosts = `# Written by deckhand, for containerd accepts any certificate of a registry on loopback otherwise.
 # It isn't written again over changes: ca = "/path/of/ca.pem" names an authority, skip_verify = true accepts all.
 server = "%s://%s"

@@ -116,8 +116,8 @@ func (r *Runtime) Start(ctx context.Context) error {
 	return r.providePause(ctx)
 }
 
-// providePause imports the default pause image if it is missing and its archive is beside the programs: no registry
-// has it.
+// providePause imports the default pause image if it is missing and its archive is beside the programs. The image isn't
+// in any registry.
 func (r *Runtime) providePause(ctx context.Context) error {
 	programs, err := FindPrograms(r.config.BinDirs)
 	if err != nil || programs.PauseArchive == "" || r.config.PauseImage != DefaultPauseImage {
@@ -299,7 +299,7 @@ func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
 	return err
 }
 
-// ours reports whether a containerd answers that is among the visible processes.
+// ours reports whether the containerd that answers on the socket is among the visible processes.
 func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endIn)
 	defer cancel()
@@ -363,9 +363,9 @@ func (r *Runtime) launch(ctx context.Context) error {
 	}
 	adopted := p != nil
 	if !adopted {
-		// The configuration is written only while no containerd runs, so that the file is always that of the
-		// running containerd. An unchanged file isn't written: on a full disk, which only a running agent can
-		// clear, the start would fail.
+		// The configuration is written only while no containerd runs, so that the file always has the configuration of
+		// the running containerd. An unchanged file isn't written: on a full disk the write would fail and so would the
+		// start, but only a running agent can free disk space.
 		if !bytes.Equal(before, conf) {
 			err := atomicfile.Write(r.layout.Config(), conf, 0o600)
 			if err != nil && !(r.config.StopsOnly && len(before) > 0 && atomicfile.DiskFull(err)) {

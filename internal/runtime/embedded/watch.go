@@ -52,10 +52,10 @@ type silence struct {
 	last       child.Activity
 }
 
-// add counts a period of length d that ended with the observation now, and reports whether the process hangs.
-// Periods in which the process was blocked in the kernel don't count: killing the process wouldn't end that, and a
-// new one would block on the same disk. A period counts as at most lookEvery: if the agent itself was stopped (by a
-// suspended machine or a debugger), the process may have been stopped, too.
+// add counts a period of length d that ended with the observation now, and reports whether the process hangs. Periods
+// in which the process was blocked in the kernel don't count: a killed process would stay blocked, and a new one would
+// block on the same disk. A period counts as at most lookEvery: if the agent itself was stopped (by a suspended machine
+// or a debugger), the process may have been stopped, too.
 func (s *silence) add(d time.Duration, now child.Activity) bool {
 	used := now.CPU - s.last.CPU
 	s.last = now
@@ -70,8 +70,8 @@ func (s *silence) add(d time.Duration, now child.Activity) bool {
 	return s.still >= s.limits.still || s.all >= s.limits.all
 }
 
-// attend returns nil when containerd has ended, and ctx's error if that came first. It kills a containerd that
-// hangs; first is the limit until its first answer.
+// attend returns nil when containerd has ended, or ctx's error if ctx ends first. It kills a containerd that hangs;
+// first limits the time until the first answer.
 func (r *Runtime) attend(ctx context.Context, p *child.Process, first patience) error {
 	watched, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup

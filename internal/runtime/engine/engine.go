@@ -83,7 +83,7 @@ type Store interface {
 // Transfer is the progress of a pull.
 type Transfer = embedded.Transfer
 
-// Hooks are the parts of the agent that an engine uses, all of them required, and the agent's purpose.
+// Hooks are the parts of the agent that an engine uses, all of them required, and StopsOnly, the agent's mode.
 type Hooks struct {
 	// StopsOnly says that the agent only stops pods, and needs no images for that.
 	StopsOnly bool
@@ -110,7 +110,7 @@ func Kinds() []Kind {
 	return []Kind{embeddedKind(), externalKind()}
 }
 
-// New returns the engine that the configuration selects. It doesn't start it.
+// New returns the engine that the configuration selects. It doesn't start the engine.
 func New(kinds []Kind, cfg *config.Config, h Hooks, log logr.Logger) (Engine, error) {
 	for _, k := range kinds {
 		if k.Fits(cfg) {

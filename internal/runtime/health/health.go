@@ -51,8 +51,8 @@ type State struct {
 	mu   sync.Mutex
 	info Info
 	can  *translate.Features
-	// unready has the runtime's conditions that prevent pods from running, can its features. known means that both
-	// were fetched since the runtime last became available.
+	// can has the runtime's features. unready has the runtime's conditions that prevent pods from running. known means
+	// that both were fetched since the runtime last became available.
 	unready []string
 	known   bool
 	// statusError is the error of the last status call if it failed although lists succeed; empty otherwise.
@@ -196,8 +196,8 @@ func (s *State) NotReady() []string {
 	return s.unready
 }
 
-// Relisted records the result of a complete list of the runtime's sandboxes and containers; err is nil if it
-// succeeded. It reports whether it is the first that succeeded, or the first after one that failed.
+// Relisted records the result of a complete list of the runtime's sandboxes and containers; err is nil if it succeeded.
+// It returns true for the first list that succeeds, and for the first one that succeeds after a failure.
 func (s *State) Relisted(err error) (again bool) {
 	s.mu.Lock()
 	was := s.info

@@ -144,7 +144,7 @@ func (c *copier) tooOld(parts []*part) bool {
 	return parts[0].writtenBefore(c.req.Since)
 }
 
-// whole copies a part to its end; later parts exist.
+// whole copies a part that isn't the last one to its end.
 func (c *copier) whole(ctx context.Context, p *part) error {
 	if err := c.drain(ctx, p); err != nil {
 		return err
@@ -157,9 +157,9 @@ func (c *copier) whole(ctx context.Context, p *part) error {
 	return c.lines.NextFile()
 }
 
-// released copies the lines that the runtime still writes to a rotated part: ReopenContainerLog returns a moment
-// before the runtime releases the old file. It copies until no process has the file open for writing, or letGo has
-// passed; for guessTime if the kernel can't report writers.
+// released copies the lines that the runtime still writes to a rotated part: ReopenContainerLog returns a moment before
+// the runtime releases the old file. It copies until no process has the file open for writing, or letGo has passed. If
+// the kernel can't report writers, it copies for guessTime.
 func (c *copier) released(ctx context.Context, p *part) error {
 	deadline := time.Now().Add(c.letGo)
 	for pause := time.Millisecond; ; pause = min(2*pause, guessTime) {

@@ -18,8 +18,9 @@ type entries struct {
 	partial bool
 }
 
-// newEntries passes lines on to w, whatever Follow and Tail of the options are. It reads into buf, which never grows;
-// its contents are ignored. Every Write to w is a batch of lines that is worth sending at once.
+// newEntries returns an entries that passes lines on to w. It ignores Follow and Tail of the options. It reads into
+// buf, which never grows; the contents of buf are ignored. Every Write to w is a batch of lines that is worth sending
+// at once.
 func newEntries(w io.Writer, opts Options, buf []byte) *entries {
 	return &entries{out: newOutput(w, opts), buf: buf[:0]}
 }

@@ -158,8 +158,8 @@ func (f *pursuit) successors() ([]*part, error) {
 	if now == layout.Current(f.attempt).String() && !removed {
 		return nil, f.lines.Prompt()
 	}
-	// The file has the name of its rotation now: the following files have later timestamps. If another process
-	// moved the file, all files newer than the previous parts follow.
+	// A rotation renamed the file, so the files that follow it have later timestamps than its new name. If another
+	// process renamed the file, all files that are newer than the previous parts follow.
 	if name, ok := layout.ParseName(now); ok && name.Stamp > p.after {
 		p.after = name.Stamp
 	}

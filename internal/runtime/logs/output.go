@@ -26,7 +26,8 @@ const (
 // interleaved with lines of the other stream.
 const maxHeld = 64 << 10
 
-// output turns log entries into the requested lines. Follow and Tail of its options are the copier's.
+// output turns log entries into the requested lines. It ignores Follow and Tail of its options, which the copier
+// implements.
 type output struct {
 	w    io.Writer
 	opts Options

@@ -159,9 +159,9 @@ func (c *cache) Merge(rd reading) {
 	changed.each(c.wake)
 }
 
-// sortForMerge sorts a list of a runtime, which may be in any order, so that new container names appear in the order of
-// creation. The instances of each container are in the order of a record, newest first: each is then added at its end,
-// which matters if there are hundreds.
+// sortForMerge sorts the containers of a list, which may be in any order, so that new container names appear in the
+// order of creation. The instances of each container become adjacent, newest first, as in a record: then each instance
+// is appended to the record's instances instead of being inserted, which matters if there are hundreds.
 func sortForMerge(list []*containerReading) {
 	slices.SortStableFunc(list, func(a, b *containerReading) int {
 		return a.Container.CreatedAt.Compare(b.Container.CreatedAt)

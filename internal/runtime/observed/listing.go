@@ -21,8 +21,8 @@ import (
 
 var errNoStatus = errors.New("the runtime's answer has no usable status")
 
-// listing is one list in progress. The CRI's lists don't include exit codes and addresses: they come from the
-// status of each instance that is new or has changed.
+// listing is one list in progress. The CRI's lists don't include exit codes and addresses. The status of an instance
+// has them: it is fetched for each instance that is new or has changed.
 type listing struct {
 	rt    Runtime
 	log   logr.Logger
@@ -32,7 +32,7 @@ type listing struct {
 	begun time.Time
 	// sandboxIDs are the IDs of all listed sandboxes.
 	sandboxIDs []string
-	// fetches get the details that the list doesn't include, of dead containers only after split.
+	// fetches get the details that the list doesn't include. Only split adds the fetches for dead containers.
 	fetches []func(context.Context) error
 	dead    []deadContainer
 	// newest has the newest instances of each container, the first one first.
@@ -153,8 +153,9 @@ func (l *listing) note(s slot, i instance) {
 	}
 }
 
-// split decides which dead containers get their details: the newest ones. A node may have thousands of others; they
-// are added as they are listed: how they ended decides nothing, unless others remove the newer ones.
+// split decides which dead containers get their details: the newest instances of each container. A node may have
+// thousands of older ones, which are added without details: their exit codes matter only if another program removes the
+// newer instances.
 func (l *listing) split() {
 	l.reading.Containers = slices.Grow(l.reading.Containers, len(l.dead))
 	for _, d := range l.dead {
@@ -171,8 +172,9 @@ func (l *listing) split() {
 	l.dead, l.newest = nil, nil
 }
 
-// noteMissing handles a status call that failed. there is false if the instance has been removed (and is dropped
-// from the list); the error is set if the runtime doesn't answer. Otherwise the runtime refuses this one status.
+// noteMissing handles a status call that failed. there is false if the instance has been removed; it is dropped from
+// the list then. The error is set if the runtime as a whole doesn't answer. If there is true, the runtime refused only
+// this status.
 func (l *listing) noteMissing(id string, identity translate.Identity, k Knowledge, err error) (there bool, _ error) {
 	if err == nil {
 		err = errNoStatus

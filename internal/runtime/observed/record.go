@@ -110,8 +110,8 @@ func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
 	return true
 }
 
-// accept reports whether a reading of an instance is used. forward is by how many ranks the reading moves the state
-// of the instance forward. A reading that is used replaces the recorded time and whether the instance is detailed.
+// accept reports whether a reading of an instance is used. forward is the number of ranks by which the reading moves
+// the state of the instance forward. If the reading is used, accept records its time, and whether it is detailed.
 func (r *record) accept(id string, forward int, asOf time.Time, detailed bool) bool {
 	m := r.metaOf(id)
 	switch {

@@ -85,7 +85,7 @@ func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
 	_, err := s.list(ctx, begun, uid)
 	s.observer.PodRelisted(time.Since(begun))
 	if err != nil && ctx.Err() == nil {
-		// The next complete list tries again, and logs it if the runtime is unavailable.
+		// The next complete list tries again, and logs an error if the runtime is unavailable.
 		s.log.V(4).Info("Failed to list the containers of a pod: listing all pods instead",
 			"podUID", uid, "err", err.Error())
 		s.kick.Wake()

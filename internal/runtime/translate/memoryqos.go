@@ -33,8 +33,7 @@ type MemoryQoS struct {
 	Allocatable int64
 }
 
-// values adds to set the values of cgroup v2 files for the container, as far as they differ from the kernel's
-// defaults.
+// values puts into the map set the values of cgroup v2 files for the container that differ from the kernel's defaults.
 func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if !q.Enabled {
 		return

@@ -77,9 +77,9 @@ func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID, boot string) (id
 	return ContainerUpdate(st, sandboxID, boot, nil)
 }
 
-// ContainerUpdate is ContainerStatus for a container that may be in the cache: known is the cached container.
-// Unchanged values are copied from it or shared with it, instead of being parsed again. It is ignored if it is nil
-// or another container.
+// ContainerUpdate is ContainerStatus for a container that may be in the cache: known is the cached container. Unchanged
+// values are copied from known or shared with it, instead of being parsed again. known is ignored if it is nil or
+// another container.
 func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	known *pod.Container) (id Identity, out pod.Container, ok bool) {
 	id, out, ok = labelled(st.GetId(), st.GetLabels(), st.GetAnnotations(), st.GetMetadata(), st.GetImage(), boot)

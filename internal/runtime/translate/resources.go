@@ -73,7 +73,7 @@ func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequ
 	return u
 }
 
-// unified adds to set the values of cgroup v2's files for the container, and passes them to the runtime.
+// unified puts values of cgroup v2 files for the container into the map set, and passes the map to the runtime.
 func (s *Settings) unified(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, set map[string]string) {
 	if s.CgroupV2 {
 		s.swapMax(p, c, set)

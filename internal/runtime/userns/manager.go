@@ -112,8 +112,8 @@ func (m *Manager) Restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// check returns the holding of a pod whose record was read as r, err. Its field bad is set if the record can't be
-// used.
+// check returns the holding of a pod; r and err are the result of reading the pod's record. The holding's field bad is
+// set if the record can't be used.
 func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	if err != nil {
 		return &holding{bad: fmt.Errorf(

@@ -21,8 +21,8 @@ import (
 // after the import, and the images of an invalid archive are removed again.
 
 const (
-	// largest exceeds the size of any part of an image; it bounds parts for other platforms, which the archive
-	// needn't include.
+	// largest exceeds the size of any part of an image. It limits sizes in descriptors that can't be compared, because
+	// the archive needn't include the parts for other platforms.
 	largest = 1 << 40
 	// mostParts exceeds the number of parts of any image.
 	mostParts = 10_000
@@ -51,8 +51,8 @@ func check(ctx context.Context, conn *grpc.ClientConn, names []string) error {
 	return nil
 }
 
-// checkName rejects invalid image names, such as paths or terminal escape sequences, and IDs: under another image's
-// ID, the CRI would confuse the two.
+// checkName rejects invalid image names, such as paths or terminal escape sequences. It also rejects IDs: an archive
+// could name its image by the ID of another image, and the CRI would confuse the two.
 func checkName(name string) error {
 	ref, err := reference.ParseAnyReference(name)
 	if _, named := ref.(reference.Named); err == nil && !named {
@@ -64,8 +64,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkSizes compares the sizes in descriptors, of a manifest or index and of all its parts, with those of the
-// stored content. parts counts them.
+// checkSizes checks a manifest or index and all its parts: for each, the size in the descriptor has to be that of the
+// stored content. parts counts the checked parts.
 func (i identifier) checkSizes(ctx context.Context, of descriptor, depth int, parts *int) error {
 	there, err := i.checkSize(ctx, of, parts)
 	if err != nil || !there {
@@ -94,7 +94,7 @@ func (i identifier) checkSizes(ctx context.Context, of descriptor, depth int, pa
 	return nil
 }
 
-// checkSize checks one part, and reports whether it is stored.
+// checkSize checks the size of one part, and reports whether the part is stored.
 func (i identifier) checkSize(ctx context.Context, of descriptor, parts *int) (there bool, err error) {
 	if *parts++; *parts > mostParts {
 		return false, fmt.Errorf("it has more than %d parts", mostParts)
@@ -128,7 +128,7 @@ func stored(ctx context.Context, conn *grpc.ClientConn) (map[string]*images.Imag
 	return out, nil
 }
 
-// takeBack removes the images of these names, and restores those that had the names before.
+// takeBack removes the images with these names, and restores the images that had the names before the import.
 func takeBack(ctx context.Context, conn *grpc.ClientConn, names []string, before map[string]*images.Image) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackIn)
 	defer cancel()

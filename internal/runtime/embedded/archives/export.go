@@ -19,9 +19,9 @@ import (
 // window is the flow-control window: how many bytes containerd sends before it needs an update.
 const window = 32 * chunk
 
-// ExportTo writes an uncompressed archive with the images of these names, as the CRI lists them. The archive is an
-// OCI layout that docker can also read, and has the images' content for this platform. After an error, a part of it
-// may have been written.
+// ExportTo writes an uncompressed archive with the images of these names, as the CRI lists them. The archive is an OCI
+// layout that docker can also read; it includes only this platform's content of the images. After an error, a part of
+// the archive may have been written.
 func (im *Importer) ExportTo(ctx context.Context, names []string, w io.Writer) error {
 	conn, err := im.connect()
 	if err != nil {
@@ -104,12 +104,12 @@ func transferOut(ctx context.Context, conn *grpc.ClientConn, source *transfertyp
 		}
 		return fmt.Errorf("containerd can't export it: %w", err)
 	}
-	<-received // containerd has sent everything, but on another stream
+	<-received // containerd has sent all messages, but on the other stream
 	return wrong
 }
 
-// download writes the archive that containerd sends to w. containerd doesn't close the stream: the end of the
-// archive is its end.
+// download writes the archive that containerd sends to w. containerd doesn't close the stream, so download returns at
+// the end of the archive.
 func (s stream) download(w io.Writer) error {
 	defer s.grpc.CloseSend()
 	in := tar.NewReader(io.TeeReader(&reader{stream: s}, w))

@@ -23,8 +23,8 @@ const maxDocument = 8 << 20
 // deepest is the maximum nesting of indexes: an index has manifests, and might have indexes.
 const deepest = 4
 
-// identifier adds the names that the CRI adds to images it pulled itself: their IDs, which are the digests of their
-// configurations. The CRI doesn't need such a name to create a container from an image, but it does to mount one as
+// identifier names imported images by their IDs, the digests of their configurations. The CRI gives such names to the
+// images that it pulls itself. It doesn't need the name to create a container from an image, but to mount the image as
 // a volume.
 type identifier struct {
 	images  images.ImagesClient

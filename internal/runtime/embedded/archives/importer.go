@@ -42,7 +42,7 @@ type Importer struct {
 	importing sync.Mutex
 	// full says that the last Sync failed because the disk was full.
 	full atomic.Bool
-	// mu guards the fields below: errors by file name, and the room that there was when the last Sync began.
+	// mu guards the fields below: errors by file name, and the free disk space at the start of the last Sync.
 	mu       sync.Mutex
 	problems map[string]string
 	before   room.FileSystem
@@ -151,7 +151,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 	for _, name := range names {
 		entry, ok := known[name]
 		if ok && entry.holds(filepath.Join(im.dir, name), present) {
-			im.identify(ctx, conn, entry.Images) // an earlier agent may not have done that
+			im.identify(ctx, conn, entry.Images) // an agent of an earlier version may have imported them without ID names
 		} else {
 			var away error
 			if entry, ok, away = im.importNew(ctx, conn, name); away != nil {
@@ -176,17 +176,17 @@ func (im *Importer) Sync(ctx context.Context) error {
 	return err
 }
 
-// measure measures the disk before archives are imported.
+// measure measures the free disk space before archives are imported.
 func (im *Importer) measure() {
-	before, _ := room.Measure(im.record) // without it, the next try is a minute later
+	before, _ := room.Measure(im.record) // after an error, the next attempt is only a minute later
 	im.full.Store(false)
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.before = before
 }
 
-// roomier reports whether there is more room on the disk than there was for the last Sync: a large archive would only
-// fill the disk once more.
+// roomier reports whether the disk has more free space than before the last Sync. Otherwise, another attempt to import
+// a large archive would only fill the disk again.
 func (im *Importer) roomier() bool {
 	now, err := room.Measure(im.record)
 	im.mu.Lock()
@@ -194,8 +194,8 @@ func (im *Importer) roomier() bool {
 	return err != nil || now.Roomier(im.before)
 }
 
-// importNew imports an archive of the directory. Errors of the archive become its problem; the returned error means
-// that containerd became unavailable.
+// importNew imports an archive of the directory. An error in the archive becomes its entry in problems; the returned
+// error means that containerd became unavailable.
 func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name string) (entry, bool, error) {
 	refs, file, err := im.importFile(ctx, conn, filepath.Join(im.dir, name))
 	if ctx.Err() != nil {

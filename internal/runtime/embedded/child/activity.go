@@ -14,8 +14,8 @@ import (
 type Activity struct {
 	// CPU is the CPU time used so far.
 	CPU time.Duration
-	// Blocked means that one of its threads is in uninterruptible sleep (state D of proc(5)), mostly waiting for a
-	// disk. The process can't end before that does, even when it is killed.
+	// Blocked means that one of the process's threads is in uninterruptible sleep (state D of proc(5)), mostly waiting
+	// for a disk. Until that sleep ends, even a killed process doesn't end.
 	Blocked bool
 }
 

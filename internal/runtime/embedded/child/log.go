@@ -14,8 +14,8 @@ import (
 // maxLog is the size in bytes at which containerd's log is rotated at its next start; one old log is kept.
 const maxLog = 10 << 20
 
-// OpenLog opens the log for appending. containerd writes to the file itself, so it needs no reader that outlives
-// the agent.
+// OpenLog opens the log for appending. containerd writes to the file directly, so no process has to read its output
+// after the agent's end.
 func OpenLog(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	switch {

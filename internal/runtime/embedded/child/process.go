@@ -41,8 +41,8 @@ func (p *Process) MayOpen() (uint64, error) {
 	return limit.Max, nil
 }
 
-// Spawn starts containerd in its own session, so that neither Ctrl-C nor the agent's end reaches it. env is added
-// to its environment.
+// Spawn starts containerd in its own session, so that neither Ctrl-C nor the agent's end affects it. env is added to
+// its environment.
 func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Process, error) {
 	pidfd := -1
 	cmd := exec.Command(program, "--config", config)
@@ -76,9 +76,9 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 // containers couldn't read files that containerd creates for them (resolv.conf).
 const umask = 0o022
 
-// allowCore raises the core dump limit, which containers inherit from containerd through its shims, as
-// LimitCORE=infinity in containerd's own unit does, as far as the hard limit allows. The agent itself writes no
-// core dumps: its memory has Secrets.
+// allowCore raises containerd's core dump limit, which its shims and containers inherit, up to the hard limit.
+// containerd's own unit does the same with LimitCORE=infinity. The agent itself writes no core dumps, because its
+// memory contains Secrets.
 func allowCore(pid int) error {
 	var limit unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &limit)
@@ -208,7 +208,7 @@ func pidfdFile(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// Wait returns nil when the process has ended, and ctx's error if that came first.
+// Wait returns nil when the process has ended, or ctx's error if ctx ends first.
 func (p *Process) Wait(ctx context.Context) error {
 	raw, err := p.pidfd.SyscallConn()
 	if err != nil {
@@ -247,8 +247,8 @@ func ended(pidfd int) bool {
 	return err == nil && n == 1
 }
 
-// Reap releases the resources of an ended process. It returns its exit status, which is only available to its
-// parent.
+// Reap releases the resources of an ended process, and returns the exit status. Only the parent of the process gets the
+// real one.
 func (p *Process) Reap() string {
 	how := "it ended"
 	if p.cmd != nil {
@@ -277,7 +277,7 @@ func (p *Process) Stop(ctx context.Context) error {
 		p.signal(unix.SIGKILL), p.Wait(context.WithoutCancel(ctx)))
 }
 
-// Kill kills containerd. Shims and containers continue. Wait returns when it has ended.
+// Kill kills containerd. Shims and containers continue. Wait returns when containerd has ended.
 func (p *Process) Kill() error { return p.signal(unix.SIGKILL) }
 
 func (p *Process) signal(sig unix.Signal) error {

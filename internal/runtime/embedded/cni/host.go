@@ -37,9 +37,10 @@ func (n Network) bridge() (netlink.Link, error) {
 }
 
 // EnsureBridge creates the bridge or its missing parts, and reports whether anything was missing. The bridge plugin
-// would also create the bridge. It is created here so that it has its owner's alias from the start, and exists
-// before the first packet of a pod. mac is the hardware address of a created bridge: that of the previous bridge if
-// pods are running, because they cache it for minutes; nil for an address that is derived from the network's owner.
+// would also create the bridge. EnsureBridge creates it so that it has its owner's alias from the start, and exists
+// before the first packet of a pod. mac is the hardware address for a new bridge. While pods are running it has to be
+// the address of the previous bridge, because pods cache that for minutes. With nil, the address is derived from the
+// network's owner.
 func (n Network) EnsureBridge(mac net.HardwareAddr) (changed bool, err error) {
 	link, err := n.bridge()
 	if err != nil {
@@ -167,8 +168,8 @@ func (n Network) checkOwner(link netlink.Link) error {
 		n.Bridge, link.Attrs().Alias)
 }
 
-// Owns reports whether the bridge was created for this agent: by its alias, or, if a plugin recreated it after its
-// removal, by its address.
+// Owns reports whether the bridge was created for this agent. Its alias shows that; if a plugin recreated a removed
+// bridge, which has no alias, its address shows it.
 func (n Network) Owns(link netlink.Link) bool {
 	if link.Attrs().Alias != "" {
 		return link.Attrs().Alias == n.alias()
@@ -226,7 +227,7 @@ func removePorts(bridge int) error {
 	return errors.Join(errs...)
 }
 
-// whole repeats a list call to the kernel if the list changed meanwhile.
+// whole calls list again if the list of kernel objects changed during the call.
 func whole[T any](list func() ([]T, error)) ([]T, error) {
 	const tries = 20
 	for try := 1; ; try++ {

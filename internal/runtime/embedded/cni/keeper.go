@@ -179,8 +179,8 @@ type keeping struct {
 	// baseline is the listing of the rules in their intended state; empty before the first check.
 	baseline string
 	// suspects maps sandboxes with missing host ports to the time when that was first noticed. restored has the
-	// sandboxes whose host ports the keeper has restored: it may have done so after the plugin tore them down, see
-	// unmapGone.
+	// sandboxes whose host ports the keeper has restored, possibly after the plugin had removed the ports in a
+	// teardown: see unmapGone.
 	suspects map[string]time.Time
 	restored map[string]bool
 	// broken has the sandboxes whose CNI results were logged as unreadable.
@@ -278,8 +278,8 @@ func (s *keeping) soonest(next time.Time) time.Time {
 	return next
 }
 
-// repair restores missing elements of the pending parts; made describes them. again is the time of another check,
-// needed if rules may be missing only temporarily. If mayMap is false, repair doesn't change host ports.
+// repair restores missing elements of the pending parts; made describes the restored elements. again is the time of
+// another check, needed if rules may be missing only temporarily. If mayMap is false, repair doesn't change host ports.
 func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again time.Time, err error) {
 	n := s.config.Network
 	var errs []error
@@ -321,8 +321,8 @@ func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again
 	return made, again, errors.Join(errs...)
 }
 
-// leaveOut logs each unreadable CNI result once. again is the time to read results again that the CNI library may
-// still be writing; zero for none.
+// leaveOut logs each unreadable CNI result once. The CNI library may still be writing a recent one: again is the time
+// to read the results again, zero for none.
 func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
 	now := time.Now()
 	logged := map[string]bool{}
@@ -352,7 +352,7 @@ func (s *keeping) repairRules(ctx context.Context) (changed bool, err error) {
 	if now != "" && now == s.baseline {
 		return false, nil
 	}
-	// At the first check the rules are always created, but that is only reported if they were missing.
+	// The first check always creates the rules, but reports a change only if they were missing.
 	changed = s.baseline != "" || now == ""
 	if err := n.EnsureRules(ctx, backend); err != nil {
 		return false, err
@@ -432,15 +432,15 @@ func (s *keeping) repairLinks(before netlink.Link, attached []attachment) (made 
 		made = append(made, fmt.Sprintf("the connection of %s to the bridge", pods(ports)))
 	}
 	if before == nil && published {
-		// As the portmap plugin does; without it, 127.0.0.1:HOSTPORT of this host doesn't work.
+		// The portmap plugin does this, too: without the setting, 127.0.0.1:HOSTPORT of this host doesn't work.
 		errs = append(errs, n.routeLoopback())
 	}
 	return made, errors.Join(errs...)
 }
 
-// repairPorts restores missing host ports of pods. A pod whose host ports are missing may be being torn down, so it
-// first waits for the duration settle, and returns the time of the next check as again. If certain is true, another
-// program is certain to have removed rules, and it doesn't wait.
+// repairPorts restores missing host ports of pods. A pod whose host ports are missing may be in its teardown. So
+// repairPorts restores them only if they are still missing after the duration settle, and returns the time of the next
+// check as again. It restores them at once if certain is true: then another program is certain to have removed rules.
 func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
 	certain bool) (made []string, again time.Time, err error) {
 	n, now := s.config.Network, time.Now()

@@ -135,8 +135,8 @@ func (n Network) ensureNFT(ctx context.Context) error {
 	return nft.Run(ctx, tx)
 }
 
-// loopback are the addresses that only the host itself may use. The kernel always drops those of IPv6 on interfaces
-// other than lo; the rules don't rely on it.
+// loopback are the addresses that only the host itself may use. On interfaces other than lo, the kernel always drops
+// packets with IPv6 loopback addresses; the rules don't rely on that.
 var loopback = []struct{ nft, iptables, prefix string }{
 	{"ip", "iptables", "127.0.0.0/8"},
 	{"ip6", "ip6tables", "::1/128"},
@@ -148,7 +148,7 @@ func (n Network) RemoveRules(ctx context.Context) error {
 	var errs []error
 	if nft, err := n.nft(); err == nil {
 		tx := nft.NewTransaction()
-		// Add first: deleting a missing table is an error, and "destroy" is too new.
+		// Add first: deleting a missing table is an error, and older versions of nft have no command "destroy".
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
 		errs = append(errs, nft.Run(ctx, tx))
@@ -215,7 +215,7 @@ func (n Network) iptables(ctx context.Context) []iptablesRule {
 	var rules []iptablesRule
 	for _, l := range loopback {
 		if l.iptables != "iptables" && try(ctx, l.iptables, "-w", "-t", "raw", "-S", "PREROUTING") != nil {
-			continue // A host without IPv6; with IPv6, the kernel's own check applies.
+			continue // The host has no IPv6, or ip6tables doesn't work: then the kernel's own check protects the IPv6 addresses.
 		}
 		for _, match := range []string{"-s", "-d"} {
 			rules = append(rules, iptablesRule{program: l.iptables, table: "raw", chain: "PREROUTING", op: "-I",

@@ -425,7 +425,8 @@ func nftMappings(listing string) func(sandbox string) int {
 		}
 	}
 	for _, hook := range []string{"prerouting", "output"} {
-		// Both chains have to exist, and the chain between them that newer plugins have.
+		// The hook's chain has to exist, with its jump. Newer plugins have another chain in between, which needs its
+		// jump, too.
 		if !has(hook, "hook "+hook) || !has(hook, "jump hostports") || has(hook, "jump hostports_all") &&
 			!has("hostports_all", "jump hostports") {
 			return func(string) int { return 0 }

@@ -102,7 +102,7 @@ func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 				plugged = true
 			}
 		}
-		// A pod's interface that is connected and up is as intended.
+		// No check is needed for a pod's interface that is connected and up.
 		return name == n.Bridge || strings.HasPrefix(name, "veth") &&
 			(!plugged || info.Flags&unix.IFF_UP == 0 || m.Header.Type == unix.RTM_DELLINK)
 	case unix.RTM_DELADDR:
@@ -132,7 +132,8 @@ func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 				forward = int32(binary.NativeEndian.Uint32(value))
 			}
 		}
-		// Messages about one interface also arrive when it appears, with the default for all interfaces.
+		// A message without an index is about all interfaces. A new interface also causes a message about itself, with
+		// the default setting.
 		return forward == 0 && index != 0
 	}
 	return false

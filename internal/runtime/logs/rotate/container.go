@@ -15,8 +15,8 @@ import (
 )
 
 // lingerTime is how long a runtime may take to release a file after the call to reopen the log: it has to write its
-// buffers to a possibly slow disk. A second call before that would make it write to one file through two
-// descriptors, and lines might change places.
+// buffers to a possibly slow disk. If the call were repeated before the release, the runtime would write to one file
+// through two descriptors, and lines might change places.
 const lingerTime = 5 * time.Second
 
 // maxPause is the longest delay before a failed operation is retried. The first delay is an interval, and each is

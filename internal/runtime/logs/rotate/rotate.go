@@ -46,7 +46,7 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 			return err
 		}
 		if _, err := sizeOf(dir, c.file); err != nil {
-			// This is an error because otherwise the call would be repeated endlessly.
+			// Without this error, the call would be repeated endlessly.
 			return fmt.Errorf("the runtime was asked to make a new log, and has not: %w", err)
 		}
 		return nil
@@ -84,8 +84,8 @@ func (r *Rotator) reopen(ctx context.Context, dir directory, c *container, renam
 	if renamed == (layout.Name{}) {
 		return err
 	}
-	// If the runtime has created a new file in spite of its error, that one stays: the next tidy checks whether the
-	// runtime writes to it.
+	// If the runtime has created a new file in spite of its error, the renaming isn't undone: the next tidy checks
+	// whether the runtime writes to the new file.
 	if back := dir.Rename(renamed, c.file); back != nil && !errors.Is(back, fs.ErrExist) {
 		err = errors.Join(err, back)
 	}
@@ -117,7 +117,7 @@ func removeExcess(dir directory, files []layout.Name, keep int) error {
 	return errors.Join(errs...)
 }
 
-// countStamps counts the rotations that the sorted files come from.
+// countStamps counts the rotations from which the sorted files come: a file and its compressed version count once.
 func countStamps(files []layout.Name) int {
 	n, last := 0, ""
 	for _, f := range files {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Forever is an IgnoreTerm: the container ends only with SIGKILL.
+// Forever is a value of Behaviour.IgnoreTerm: the container ends only with SIGKILL.
 const Forever time.Duration = 1<<63 - 1
 
 // Behaviour scripts a container after its start. The zero value runs until it is stopped, and then ends at once
