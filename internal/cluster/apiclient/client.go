@@ -35,8 +35,8 @@ const (
 	// Calls is for calls of no other class.
 	Calls
 	Events
-	// Reviews is for TokenReviews and SubjectAccessReviews. However many strangers send requests to the node, no call
-	// of another class waits for reviews.
+	// Reviews is for TokenReviews and SubjectAccessReviews. Calls of other classes never wait for reviews, however many
+	// unauthenticated requests the node receives.
 	Reviews
 	classes
 )
@@ -52,10 +52,10 @@ type Rate struct {
 type Config struct {
 	// Kubeconfig is the path of the kubeconfig.
 	Kubeconfig string
-	// Rotated is a file with a client certificate and its key. It need not exist yet. The client uses the newer one
-	// of this and the kubeconfig's certificate. Empty if certificates aren't rotated.
+	// Rotated is a file with a client certificate and its key. It need not exist yet. The client uses this certificate
+	// or the kubeconfig's, depending on which is newer. Empty if certificates aren't rotated.
 	Rotated string
-	// Awaited says that the kubeconfig is still to be written: a missing file isn't logged.
+	// Awaited says that the kubeconfig will be written later: a missing file isn't logged.
 	Awaited bool
 	// ContentType is the media type in which objects are sent and requested (contentType).
 	ContentType string

@@ -340,7 +340,7 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 		leaf, certField = r.id.cert.Leaf, r.rotated
 	}
 	if now.After(leaf.NotAfter) {
-		// It is used nevertheless: the server's clock decides, not this machine's.
+		// The certificate is used nevertheless: the server's clock decides, not this machine's.
 		r.id.expired, r.id.warning = true,
 			fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
 	}
@@ -387,8 +387,8 @@ func (r *reading) bearer(at string, u *user) {
 	r.id.token = token
 }
 
-// content returns the value of a field: its data, which takes precedence, or its file's content. from names the field
-// that has the value; it is empty if neither is set.
+// content returns the value of a field: the field's data or, without data, the content of its file. from names the
+// field that has the value; it is empty if neither is set.
 func (r *reading) content(field, path, data string) (content []byte, from string) {
 	var err error
 	switch {

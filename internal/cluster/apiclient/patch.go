@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// Difference is the merge patch (RFC 7386) between the JSON of two states of an object; empty if they are equal. It
-// becomes a strategic merge patch when the caller replaces the lists in it that the API merges. The library for those
-// patches depends on all of OpenAPI, and a node patches few such lists.
+// Difference is the merge patch (RFC 7386) between the JSON of two states of an object; empty if they are equal. The
+// caller turns it into a strategic merge patch by replacing the lists that the API merges. The library for strategic
+// merge patches isn't used: it depends on all of OpenAPI, and a node patches few such lists.
 func Difference(was, now any) (map[string]any, error) {
 	before, err := asMap(was)
 	if err != nil {

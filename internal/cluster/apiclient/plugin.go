@@ -27,8 +27,8 @@ import (
 // pluginConfig configures a program that obtains credentials
 // (https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins).
 //
-// client-go runs it without a time limit, and with the agent's standard input and error: a program that hangs would
-// block the lease's renewals and the agent's exit.
+// client-go's implementation isn't used: it runs the program without a time limit, and with the agent's standard input
+// and error. A program that hangs would block the lease's renewals and the agent's exit.
 type pluginConfig struct {
 	APIVersion string   `json:"apiVersion"`
 	Command    string   `json:"command"`
@@ -41,7 +41,7 @@ type pluginConfig struct {
 	ProvideClusterInfo bool   `json:"provideClusterInfo"`
 	InteractiveMode    string `json:"interactiveMode"`
 
-	// Cluster is the description of the cluster for the program. It isn't from the file.
+	// Cluster is the description of the cluster that is passed to the program. It isn't a field of the kubeconfig.
 	Cluster *clientauthentication.Cluster `json:"-"`
 }
 
@@ -140,8 +140,8 @@ func newPlugin(c *pluginConfig, m Meter, renewed func()) *plugin {
 	return &plugin{conf: c, meter: m, renewed: renewed, turn: make(chan struct{}, 1)}
 }
 
-// get returns the newest credentials. If they have expired, or are the ones that the server refused, it runs the
-// program for others.
+// get returns the newest credentials. If they have expired, or if they are those that the server refused, it runs the
+// program to get new ones.
 func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -219,7 +219,7 @@ func (p *plugin) read(text []byte) (*gotten, error) {
 	return g, nil
 }
 
-// pluginCall is the exit code and status by which client-go counts a run.
+// pluginCall returns the exit code and status under which client-go's metrics count a run.
 func pluginCall(err error) (code int, status string) {
 	var exit *exec.ExitError
 	switch {

@@ -19,7 +19,7 @@ const repeatAfter = time.Minute
 // reach tracks whether the server can be used.
 type reach struct {
 	log logr.Logger
-	// changed wakes when ok or trouble has changed, recovered when a call succeeds after others have failed.
+	// changed wakes when ok or trouble has changed, recovered when a call succeeds after earlier calls have failed.
 	changed, recovered wake.Group
 
 	mu sync.Mutex
@@ -43,7 +43,7 @@ func (r *reach) now() (bool, time.Time, error) {
 	return r.ok, r.since, r.err
 }
 
-// answered records an answer of the server: a good one, or one that says that the server fails.
+// answered records an answer of the server. well is false if the answer says that the server fails.
 func (r *reach) answered(server string, well bool) {
 	r.mu.Lock()
 	recovered := well && r.faulty

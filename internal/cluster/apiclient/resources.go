@@ -104,8 +104,8 @@ func (r Resource) described() described {
 // String is the resource's plural name in the API.
 func (r Resource) String() string { return r.described().plural }
 
-// newCodecs returns codecs for the objects of the resources. A generated clientset would have those of all groups of
-// Kubernetes, and use twice the memory.
+// newCodecs returns codecs for the objects of the resources. A generated clientset would include the types of all API
+// groups of Kubernetes, and use twice the memory.
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme,

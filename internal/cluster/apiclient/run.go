@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// firstRead is the first delay before an unusable kubeconfig is read again, though no file has changed.
+	// firstRead is the first delay before an unusable kubeconfig is read again if no file has changed.
 	firstRead = time.Second
 	// readGap is the shortest time between readings that failing calls trigger.
 	readGap = 5 * time.Second

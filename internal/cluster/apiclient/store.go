@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// errOtherStore ends a watch whose version means nothing to the server any more.
+// errOtherStore ends a watch whose version has no meaning in the server's present data.
 var errOtherStore = errors.New("the API server's data isn't that of before")
 
 // Newer reports whether a resource version is newer than another one of the same resource (KEP-5504); known is false if
@@ -23,17 +23,19 @@ func Newer(version, than string) (later, known bool) {
 	return order > 0, err == nil
 }
 
-// store detects that the server's data doesn't continue its earlier data: it was restored from a backup, was lost, or
-// is another cluster's. A watch from an old version would get no changes as long as versions there are lower, and
-// never those up to its own version (kubernetes/kubernetes#131115). The sign is the node's lease, which is written
-// every few seconds: its version, comparable within a resource (KEP-5504), has decreased, or its UID has changed.
+// store detects that the server's data doesn't continue its earlier data: the data was restored from a backup, was
+// lost, or is another cluster's. Then a watch that continues from its old version would receive no changes until the
+// new versions exceed the old one, and would never receive the changes before that (kubernetes/kubernetes#131115). The
+// sign is the node's lease, which is written every few seconds: its version, comparable within a resource (KEP-5504),
+// has decreased, or its UID has changed.
 type store struct {
 	log logr.Logger
 
 	mu      sync.Mutex
 	lease   types.UID
 	version string
-	// same is a context that ends when that is detected; other ends it. A new context replaces it.
+	// same is a context that ends when such a discontinuity is detected; other is its cancel function. A new context
+	// then replaces it.
 	same  context.Context
 	other context.CancelFunc
 }
@@ -44,7 +46,7 @@ func newStore(log logr.Logger) *store {
 	return s
 }
 
-// now returns a context that ends when the server's data doesn't continue the present data.
+// now returns a context that ends when the server's data doesn't continue its present data.
 func (s *store) now() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,14 +79,14 @@ func (s Single[T]) Malformed(m Malformed) {
 func (s Single[T]) Away(error) {}
 
 const (
-	// answerLimit is how long a watch waits for the server to begin to answer. watchTime is the least duration of a
-	// watch in seconds. Each lasts a random time, at most twice that.
+	// answerLimit is how long a watch waits for the start of the server's answer. watchTime is the shortest duration of
+	// a watch that is requested, in seconds; each request has a random duration of up to twice that.
 	answerLimit = 30 * time.Second
 	// recoveredLimit is how long a call waits for its answer after the server has recovered.
 	recoveredLimit = 3 * time.Second
 	watchTime      = 300
-	// overdue is how long after its time the client ends a watch that the server leaves open. A proxy, or a server
-	// whose watch is stuck, may leave it open forever, and answer all other calls.
+	// overdue is how long after the requested end the client ends a watch that the server leaves open. A proxy, or a
+	// server whose watch is stuck, may leave a watch open forever although it answers all other calls.
 	overdue = 30 * time.Second
 	// bookmarkGap is how long a watch may be silent if the server sends bookmarks. An API server sends one a minute,
 	// but the API promises none.
@@ -133,10 +133,10 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 			w.version = ""
 		case err != nil:
 			if lost(err) || unread(err) {
-				// The server that answers next may have a store that was restored from a backup. If it hasn't reached
-				// this version yet, a watch would miss changes, for a while or forever
-				// (kubernetes/kubernetes#131115). So all is listed again, including objects that the watch couldn't
-				// pass.
+				// The server that answers next may have a store that was restored from a backup. If that store hasn't
+				// reached this version yet, a watch would miss changes, for a while or forever
+				// (kubernetes/kubernetes#131115). So everything is listed again, including objects that the watch
+				// couldn't pass.
 				w.version = ""
 			}
 			w.away(err)
@@ -183,9 +183,9 @@ type watcher struct {
 	backoff Backoff
 	// hurried says that the server recovered while the last call waited for its answer.
 	hurried bool
-	// patient says that calls get their full time although the server has recovered: one was ended early, and no
-	// watch was answered since. A server that recovers again and again may be too busy to answer within a shorter
-	// time.
+	// patient says that calls get their full time although the server has recovered. It is set when a call was ended
+	// early, until a watch is answered: a server that recovers again and again may be too busy to answer within a
+	// shorter time.
 	patient bool
 	// bookmarked says that the server sends bookmarks.
 	bookmarked bool

@@ -39,7 +39,7 @@ type ClientConfig struct {
 	Kubeconfig, Bootstrap string
 	// Rotate says that the certificate is renewed before it expires.
 	Rotate bool
-	// Requests use the node's credentials; AsBootstrap calls do with requests that use Bootstrap's credentials.
+	// Requests use the node's credentials. AsBootstrap calls do with requests that use the credentials of Bootstrap.
 	Requests    Requests
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Refused reports that the API server doesn't accept the node's credentials.
@@ -71,8 +71,8 @@ func NewClient(c ClientConfig) *Renewer {
 	})
 }
 
-// final returns the file that names the client certificate, and why no other one follows it at its end; an empty reason
-// if one is requested with Bootstrap then.
+// final returns the path of the file that names the client certificate, and the reason why no certificate follows when
+// this one expires. The reason is empty if a new certificate will be requested with Bootstrap.
 func (c *ClientConfig) final() (file, why string) {
 	if c.Bootstrap != "" && !gone(c.Bootstrap) {
 		return c.Kubeconfig, ""
@@ -85,8 +85,8 @@ func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
-// rejected is the certificate in use when the API server began to reject the node's credentials: by the server's
-// clock it has expired.
+// rejected stores the certificate that was in use when the API server began to reject the node's credentials: by the
+// server's clock, that certificate has expired.
 type rejected struct {
 	by func() bool
 
@@ -94,7 +94,7 @@ type rejected struct {
 	cert []byte
 }
 
-// is reports whether cert is the rejected certificate. It records cert when a rejection begins.
+// is reports whether cert is the rejected certificate. When a rejection begins, it stores cert.
 func (r *rejected) is(cert *tls.Certificate) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +126,8 @@ func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// ask calls do with requests that use the node's credentials. If those can't be used, it calls do with requests that
-// use Bootstrap's credentials, and writes Kubeconfig.
+// ask calls do with requests that use the node's credentials. If the node has no usable credentials, ask calls do with
+// requests that use Bootstrap's, and writes Kubeconfig.
 func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Context, Requests) error) error {
 	cert, err := c.current(r)
 	switch {

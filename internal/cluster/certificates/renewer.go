@@ -33,8 +33,8 @@ type Config struct {
 	Usage  certificates.KeyUsage
 	// Dir is the certificate directory (--cert-dir), Name the prefix of file names there.
 	Dir, Name string
-	// Keep renews the certificate only when it has expired, not before. Final then returns the file that names the
-	// certificate and why no other one follows it; an empty reason if one does.
+	// Keep renews the certificate only when it has expired, not before. Final then returns the path of the file that
+	// names the certificate, and the reason why no certificate follows it; the reason is empty if one does.
 	Keep  bool
 	Final func() (file, why string)
 	// Wanted is the request that is needed at the moment, without a key; nil for none.
@@ -70,8 +70,8 @@ type Renewer struct {
 	conf  Config
 	files files
 
-	// known is the certificate (DER) that at and asked are for. at is when to renew it; zero until that is computed.
-	// asked is the request that it was issued for; nil for a certificate of an earlier agent.
+	// known is the certificate (DER) to which at and asked belong. at is the time of its renewal; zero until that is
+	// computed. asked is the request for which the certificate was issued; nil if an earlier agent obtained it.
 	known []byte
 	at    time.Time
 	asked *x509.CertificateRequest
@@ -175,7 +175,8 @@ func (r *Renewer) finalWarning() time.Time {
 	return time.Time{}
 }
 
-// warnFinal calls Expires if the certificate in use is kept to its end, and no other one follows it.
+// warnFinal calls Expires if the certificate in use won't be renewed before its end, and no other certificate follows
+// it.
 func (r *Renewer) warnFinal() {
 	if file, why := r.conf.Final(); why != "" {
 		r.warn(file, why)
@@ -322,14 +323,14 @@ func (r *Renewer) renew(ctx context.Context) error {
 	}
 }
 
-// used returns a refusal if the issued certificate isn't in use: the next one wouldn't be either. got is nil if
-// an earlier agent obtained the certificate.
+// used returns a refusal if the issued certificate isn't in use: then another issued certificate wouldn't be used,
+// either. got is nil if an earlier agent obtained the certificate.
 func (r *Renewer) used(got *tls.Certificate) error {
 	now, err := r.conf.Current()
 	switch {
 	case err != nil:
 		return &refusal{r.conf.Name, "the certificate that was issued can't be used: " + err.Error()}
-	case now == nil, got == nil, bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // or none is needed any more
+	case now == nil, got == nil, bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // now is nil if no certificate is needed any more
 		return nil
 	}
 	return &refusal{r.conf.Name,

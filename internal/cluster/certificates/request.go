@@ -101,7 +101,7 @@ func (r *Renewer) answer(ctx context.Context, via Requests,
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case there == nil: // unanswered requests are removed after a day
+	case there == nil: // the cluster removes unanswered requests after a day
 		return nil, fmt.Errorf("certificate signing request %s: it was removed before it was answered", request.Name)
 	case len(there.Status.Certificate) > 0:
 		return there.Status.Certificate, nil

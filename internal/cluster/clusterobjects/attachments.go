@@ -14,8 +14,8 @@ import (
 // attachedVolume is what the node's lists have of a volume.
 type attachedVolume struct{ inUse, attached bool }
 
-// FollowAttachments reads the VolumeAttachments of volumes again whose entries in the node's lists have changed, and
-// wakes the pods that wait for them, until ctx ends. node is the node's name. The error is nil.
+// FollowAttachments reads a volume's VolumeAttachment again when the volume's entry in the node's lists has changed,
+// and wakes the pods that wait for it, until ctx ends. node is the node's name. The error is nil.
 func (f *Finder) FollowAttachments(ctx context.Context, facts *nodefacts.Board, node string) error {
 	changed, stop := facts.Watch(nodefacts.InUse | nodefacts.ReportedInUse | nodefacts.VolumesAttached)
 	defer stop()

@@ -135,7 +135,7 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	}
 	now := time.Now()
 	if e.asking && onlyGot(k.Kind) && !e.asked.IsZero() && now.Sub(e.asked) > interest {
-		e.again.Wake() // failed reads weren't repeated any more
+		e.again.Wake() // failed reads aren't repeated after interest without a request
 	}
 	e.asked = now
 	_, used := u.of[&e.known]
@@ -331,7 +331,7 @@ func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
 	switch {
 	case s.entry.key.Kind == object.Service:
 		s.finder.mu.Lock()
-		defer s.finder.mu.Unlock() // containers that start afterwards see it
+		defer s.finder.mu.Unlock() // no pod is woken: only containers that start afterwards use the change
 		service, ok := o.(*v1.Service)
 		switch {
 		case !ok:
@@ -354,7 +354,7 @@ func (s *sight) Away(err error) {
 	case err == nil:
 	case apierrors.IsForbidden(err):
 		s.refused = err
-		s.end() // to retry sooner than the client would
+		s.end() // watch then retries sooner than the client would
 		fallthrough
 	default:
 		s.finder.failed(s.entry, err)

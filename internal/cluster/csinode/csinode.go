@@ -68,8 +68,8 @@ type Object struct {
 // uninitialized is the kubelet's reason for a node that isn't ready without a CSINode object.
 const uninitialized = "CSINode is not yet initialized"
 
-// New returns an Object. It does nothing before Run, but from now on the node has no CSINode object that can be relied
-// on.
+// New returns an Object. It does nothing before Run. But it sets CSINodeMissing at once, so that the node isn't ready
+// until its CSINode object is written.
 func New(c Config) *Object {
 	o := &Object{conf: c, missing: uninitialized}
 	o.publish()
@@ -77,13 +77,14 @@ func New(c Config) *Object {
 }
 
 const (
-	// tries is how many times in a row the object is written although another client changes it at the same time.
+	// tries is how many times in a row a write of the object is tried if other clients change the object at the same
+	// time.
 	tries = 5
-	// pause is the shortest time until it is tried again after that.
+	// pause is the shortest delay after these tries before the next ones.
 	pause = 250 * time.Millisecond
 )
 
-// errOutdated says that the object isn't any more as it was when it was read.
+// errOutdated means that another client has changed the object since the agent read it.
 var errOutdated = errors.New("another client changes it at the same time")
 
 // Run keeps the object up to date until ctx ends. Failed calls are repeated. The error is nil.
@@ -139,7 +140,7 @@ func (o *Object) await(ctx context.Context, changed <-chan struct{}, next time.T
 		case <-changed:
 			return true
 		case <-o.conf.Reached:
-			o.known = nil // the server's data may be those of a backup
+			o.known = nil // the server's data may have been restored from a backup
 			next = time.Now().Add(rand.N(pause))
 			if failing.Failures() > 0 {
 				failing.Recovered()
@@ -218,7 +219,7 @@ func (o *Object) reconcile(ctx context.Context, facts *nodefacts.Facts) error {
 // rejected reports whether the server rejects the object, so that another try can't succeed.
 func rejected(err error) bool { return apiclient.Rejected(err) && !errors.Is(err, errOutdated) }
 
-// labelled reports whether the labels of this registration are written to the node's object, or are refused.
+// labelled reports whether the labels of this registration were written to the node's object, or were refused.
 func labelled(facts *nodefacts.Facts, d *nodefacts.CSIDriver) bool {
 	labels, tried := facts.CSILabels[d.Name]
 	return tried && labels.Generation == d.Generation
@@ -230,8 +231,8 @@ func (o *Object) has(d *nodefacts.CSIDriver) bool {
 	return tried && entry.Generation == d.Generation
 }
 
-// initialize reads or creates the object, and writes all of it but new drivers. It removes the drivers that stays
-// doesn't choose.
+// initialize reads or creates the object, and writes everything except the entries of new drivers. It removes the
+// entries of drivers for which stays returns false.
 func (o *Object) initialize(ctx context.Context, uid types.UID, stays func(driver string) bool) error {
 	if o.known == nil {
 		known, err := o.conf.API.Get(ctx, o.conf.Node)
@@ -262,7 +263,7 @@ func (o *Object) add(ctx context.Context, d *nodefacts.CSIDriver) error {
 	return o.write(ctx, next)
 }
 
-// write creates or updates the object, unless it is so already.
+// write creates or updates the object, unless the server's object already equals next.
 func (o *Object) write(ctx context.Context, next *storage.CSINode) error {
 	verb, call := "update", o.conf.API.Update
 	if o.known == nil {

@@ -17,7 +17,8 @@ import (
 const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
 	"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
 
-// initialized is the object with everything but drivers. o is nil if there is no object.
+// initialized returns the object with everything that the agent writes besides drivers' entries. o is nil if there is
+// no object.
 func initialized(o *storage.CSINode, node string, uid types.UID) *storage.CSINode {
 	if o == nil {
 		o = &storage.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node},
@@ -34,22 +35,22 @@ func initialized(o *storage.CSINode, node string, uid types.UID) *storage.CSINod
 
 func isNode(r metav1.OwnerReference) bool { return r.APIVersion == "v1" && r.Kind == "Node" }
 
-// isOfAnother reports whether another object of a node owns the object.
+// isOfAnother reports whether the owner of the object is a Node object with another UID.
 func isOfAnother(o *storage.CSINode, uid types.UID) bool {
 	return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return isNode(r) && r.UID != uid
 	})
 }
 
-// only is the object without the drivers that the function doesn't choose.
+// only returns the object without the entries of drivers for which chosen returns false.
 func only(o *storage.CSINode, chosen func(name string) bool) *storage.CSINode {
 	o = o.DeepCopy()
 	o.Spec.Drivers = slices.DeleteFunc(o.Spec.Drivers, func(d storage.CSINodeDriver) bool { return !chosen(d.Name) })
 	return o
 }
 
-// with is the object with a driver's entry. immutable reports whether the object has an entry of the driver that the
-// API server doesn't let change to that: it has to be removed first.
+// with returns the object with a driver's entry. immutable is true if the object has a different entry of the driver,
+// and the API server doesn't allow that change: then the old entry has to be removed first.
 func with(o *storage.CSINode, d *nodefacts.CSIDriver) (next *storage.CSINode, immutable bool) {
 	entry := storage.CSINodeDriver{Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
 	if d.Limit > 0 {

@@ -212,7 +212,7 @@ func (s *Sink) before(id uint64) *sentState {
 	return before
 }
 
-// lose counts and logs an entry that isn't sent. A nil error says that there was nothing to send.
+// lose counts and logs an entry that won't be sent. If err is nil, nothing is lost: there was no update to send.
 func (s *Sink) lose(i *item, why string, err error) {
 	if err != nil {
 		s.conf.Meter.EventLost(why)

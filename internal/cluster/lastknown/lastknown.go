@@ -36,7 +36,7 @@ const (
 	retryEvery = 20 * time.Second
 )
 
-// patience is how long after Open a server that wasn't reached yet doesn't count as away: a node that starts must not
+// patience is how long after Open a server that wasn't reached yet isn't considered away: a node that starts must not
 // briefly run pods that were deleted while it was down.
 const patience = time.Second
 

@@ -160,7 +160,7 @@ func (s *Store) save() bool {
 	s.mu.Unlock()
 
 	err := encode(contents, keys, write)
-	if err != nil && outgrown && !s.log.Outgrown() { // there may be room for the changes
+	if err != nil && outgrown && !s.log.Outgrown() { // the disk may have room for the changes alone
 		s.mu.Lock()
 		contents = s.contents(changed)
 		s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Store) save() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (err == nil) != (s.failed.Message == "") { // of failures in a row, report the first
+	if (err == nil) != (s.failed.Message == "") { // report only the first of several failures in a row
 		if s.failed = (pod.Problem{}); err != nil {
 			s.failed = problem("objects of the API server can't be written to disk: %v; pods keep running, but a "+
 				"restart without the API server uses the previous records", err)
@@ -278,7 +278,7 @@ func (s *Store) restorePod(uid, node string, text []byte) error {
 	if err := json.Unmarshal(text, &c); err != nil || c.Pod == nil || string(c.Pod.UID) != uid {
 		return cmp.Or(err, errors.New("it isn't about that pod"))
 	}
-	if c.Pod.Spec.NodeName != node { // a node that used this directory before
+	if c.Pod.Spec.NodeName != node { // the pod is of another node that used this directory before
 		s.dirty[podRecord(c.Pod.UID)] = true
 		return nil
 	}

@@ -70,9 +70,9 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 	return calls
 }
 
-// fits reports whether a mirror pod is equal to the one that would be created now. A mirror pod that a user deletes
-// or ends doesn't fit: that can't end the static pod. A mirror pod that has ended while its static pod was started
-// again doesn't fit, either: the API doesn't allow a pod to leave a terminal phase.
+// fits reports whether a mirror pod is equal to the one that would be created now. A mirror pod that a user deletes or
+// ends doesn't fit, because that doesn't end the static pod. A mirror pod that has ended while its static pod was
+// started again doesn't fit, either: the API doesn't allow a pod to leave a terminal phase.
 func fits(m, static *v1.Pod, node owner) bool {
 	over := pod.Terminal(m.Status.Phase) != "" && pod.Terminal(static.Status.Phase) == ""
 	return !over && m.DeletionTimestamp == nil &&

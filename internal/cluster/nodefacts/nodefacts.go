@@ -35,8 +35,8 @@ type Facts struct {
 	Capacity, Allocatable v1.ResourceList
 	// AwaitedPlugins are the resources whose device plugins haven't registered (again) yet.
 	AwaitedPlugins map[v1.ResourceName]bool
-	// Advertised are the allocatable extended resources in the node's object, of device plugins as well as of an
-	// administrator (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
+	// Advertised are the allocatable extended resources in the node's object: those of device plugins, and those that
+	// an administrator has added (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
 	Advertised v1.ResourceList
 	// DeclaredFeatures are the features that the node declares (KEP-5328).
 	DeclaredFeatures []string
@@ -44,20 +44,20 @@ type Facts struct {
 	Images []v1.ContainerImage
 	// Pressure says which resources the node is short of.
 	Pressure admission.Pressure
-	// StorageFailed is the error for which the disk of the root directory can't be written; empty if it can, or is
-	// full.
+	// StorageFailed is the error of writing to the disk of the root directory; empty if writing works, or fails only
+	// because the disk is full.
 	StorageFailed string
 	// CSIDrivers are the registered CSI drivers, sorted by name.
 	CSIDrivers []CSIDriver
-	// CSILabels says which of them the node's object has the ID and topology of. CSINode says which of them the
-	// node's CSINode object has: first an entry of CSILabels, then that. It is nil without an API server, and until a
-	// call about the object was answered.
+	// CSILabels has the results of writing the drivers' IDs and topology to the node's object, CSINode those of writing
+	// the drivers' entries to the node's CSINode object. A driver gets a result in CSINode only after that in
+	// CSILabels. Each map is nil without an API server, and until a call about its object was answered.
 	CSILabels, CSINode map[string]CSIEntry
 	// CSINodeMissing is why the node's CSINode object can't be relied on yet; empty once the agent has written it or
 	// found it up to date, and without an API server.
 	CSINodeMissing string
-	// InUse are the sorted names of attachable volumes that this node wants or uses. It is nil until the volume
-	// manager has determined it after a start: then the list in the node's object stays as found. An empty list isn't
+	// InUse are the sorted names of attachable volumes that this node wants or uses. It is nil until the volume manager
+	// has determined them after a start: until then, the list in the node's object isn't changed. An empty list isn't
 	// nil.
 	InUse []v1.UniqueVolumeName
 	// ReportedInUse are the names that the node's object lists as in use, and VolumesAttached the volumes that the
@@ -69,8 +69,9 @@ type Facts struct {
 }
 
 // Attached reports whether a volume is attached to this node and stays so while it is in InUse: one state of the node's
-// object lists it as in use and as attached. A controller that detaches a volume removes it from the second list before
-// it checks the first one. Only volumesAttached doesn't prove it: the controller may be detaching the volume already.
+// object lists it as in use and as attached. A controller that detaches a volume first removes it from volumesAttached,
+// and then checks volumesInUse. An entry in volumesAttached alone proves nothing: the controller may be detaching the
+// volume already.
 func (f *Facts) Attached(name v1.UniqueVolumeName) bool {
 	return slices.Contains(f.ReportedInUse, name) &&
 		slices.ContainsFunc(f.VolumesAttached, func(v v1.AttachedVolume) bool { return v.Name == name })
@@ -81,8 +82,8 @@ func (f *Facts) Detached(name v1.UniqueVolumeName) bool {
 	return slices.Contains(f.ReportedInUse, name) && !f.Attached(name)
 }
 
-// CSIDriver is a CSI driver that has registered, as the API server's objects describe it. Its writer has checked that
-// they may have this name, ID and topology.
+// CSIDriver is a CSI driver that has registered, as the API server's objects describe it. The writer of this fact has
+// checked that the driver may have this name, ID and topology.
 type CSIDriver struct {
 	Name, NodeID string
 	// Topology is where volumes are accessible, as labels of the node.
@@ -95,9 +96,9 @@ type CSIDriver struct {
 
 // CSIEntry is the result of the last attempt to write a driver's entry of an object.
 type CSIEntry struct {
-	// Generation is that of the registration.
+	// Generation is the CSIDriver.Generation of the registration.
 	Generation uint64
-	// Refused is the error for which the entry can't be written; empty if it was written.
+	// Refused is the error if the entry can't be written; empty if it was written.
 	Refused string
 }
 
@@ -203,8 +204,9 @@ func NewBoard(first Facts) *Board {
 // Now returns the facts at the moment. They must not be changed.
 func (b *Board) Now() *Facts { return b.now.Load() }
 
-// Watch returns a channel that receives after each change of one of these facts. Changes coalesce while one waits to
-// be received. The channel is never closed. stop ends the subscription and may be called repeatedly.
+// Watch returns a channel that receives after each change of one of these facts. Several changes are combined if the
+// channel's value isn't received in between. The channel is never closed. stop ends the subscription and may be called
+// repeatedly.
 func (b *Board) Watch(what Field) (changed <-chan struct{}, stop func()) {
 	slot := wake.NewSlot()
 	b.mu.Lock()

@@ -29,8 +29,8 @@ func checkDriver(labels map[string]string, d *nodefacts.CSIDriver) error {
 	return nil
 }
 
-// driverPatch is the strategic merge patch that gives the object these IDs, and the labels that it doesn't have; nil if
-// it has all.
+// driverPatch is the strategic merge patch that sets the annotation with these IDs, and adds the labels that the object
+// doesn't have; nil if the object has all of them.
 func driverPatch(n *v1.Node, ids, topology map[string]string) ([]byte, error) {
 	changes := map[string]any{} // no null: that would remove all labels
 	labels := maps.Clone(topology)
@@ -53,7 +53,7 @@ func driverPatch(n *v1.Node, ids, topology map[string]string) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": changes})
 }
 
-// idsOf returns the node's IDs in the object, by driver. An annotation that can't be decoded has none.
+// idsOf returns the node's IDs in the object, by driver; none if the annotation can't be decoded.
 func idsOf(n *v1.Node) map[string]string {
 	ids := map[string]string{}
 	if err := json.Unmarshal([]byte(n.Annotations[nodeIDs]), &ids); err != nil || ids == nil {
@@ -63,7 +63,7 @@ func idsOf(n *v1.Node) map[string]string {
 }
 
 // publishDrivers writes the IDs and topology of CSI drivers to the object, once per registration, and publishes the
-// results. It returns when to continue, at the latest at next (zero for never).
+// results. It returns when it has to be called again, at the latest at next (zero for never).
 func (n *Node) publishDrivers(ctx context.Context, next time.Time) (time.Time, error) {
 	if n.object == nil || n.conf.Drivers == nil {
 		return next, nil
@@ -96,8 +96,8 @@ func (n *Node) publishDrivers(ctx context.Context, next time.Time) (time.Time, e
 	return n.removeDrivers(ctx, drivers, next)
 }
 
-// publishDriver writes a driver's ID and topology to the object. refused is why that is impossible; err is an error
-// after which it may be possible later.
+// publishDriver writes a driver's ID and topology to the object. refused is the reason why that is impossible; err is
+// an error after which a later attempt may succeed.
 func (n *Node) publishDriver(ctx context.Context, d *nodefacts.CSIDriver) (refused string, err error) {
 	if err := checkDriver(n.object.Labels, d); err != nil {
 		return err.Error(), nil
@@ -116,8 +116,8 @@ func (n *Node) setDrivers(results map[string]nodefacts.CSIEntry) {
 	n.conf.Facts.Set(func(f *nodefacts.Facts) { f.CSILabels = results })
 }
 
-// removeDrivers removes the IDs of drivers that aren't registered, after they have had the time to register. Their
-// labels stay: volumes may be accessible by them.
+// removeDrivers removes the IDs of drivers that haven't registered within Settled after the start. The drivers'
+// topology labels stay: the accessibility of volumes may depend on them.
 func (n *Node) removeDrivers(ctx context.Context, drivers []nodefacts.CSIDriver, next time.Time) (time.Time, error) {
 	ids, before := idsOf(n.object), n.object.Annotations[nodeIDs]
 	had := len(ids)

@@ -137,9 +137,9 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }
 
-// renewed is a copy of a lease with the current time as its renewal time. If the clock was set back, that isn't after
-// the last one: then it is a microsecond later than that, because the control plane ignores a renewal to an earlier
-// time and would take the node for lost. uid is the UID of the node's object, the
+// renewed returns a copy of a lease with the current time as its renewal time. If the clock was set back, so that the
+// current time isn't later than the last renewal time, it adds a microsecond to the last one instead: the control plane
+// ignores a renewal to an earlier time, and would consider the node lost. uid is the UID of the node's object, the
 // lease's owner; empty if the object hasn't been read.
 func (l *Lease) renewed(was *coordination.Lease, uid types.UID) *coordination.Lease {
 	n := was.DeepCopy()

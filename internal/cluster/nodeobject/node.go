@@ -52,7 +52,8 @@ type Config struct {
 	Status  func() v1.NodeStatus
 	Changed <-chan struct{}
 	// Drivers returns the registered CSI drivers, sorted by name; Changed receives when they may have changed. Drivers
-	// that haven't registered Settled after the start are removed from the object. A nil function leaves it as it is.
+	// that haven't registered Settled after the start are removed from the object. If Drivers is nil, the drivers in
+	// the object stay unchanged.
 	Drivers func() []nodefacts.CSIDriver
 	Settled time.Duration
 	Volumes Volumes
@@ -89,7 +90,8 @@ type Node struct {
 	reconciled bool
 	status     v1.NodeStatus
 	sent       time.Time
-	// hurried says that status was sent soon after its predecessor, though no condition had another status.
+	// hurried says that the last status was sent sooner than minGap after the one before it, although the status of no
+	// condition had changed.
 	hurried bool
 	// acknowledged is the server's version of the status that was sent, which may be missing fields that the server
 	// doesn't have; nil if there is none.
@@ -98,8 +100,9 @@ type Node struct {
 	gone bool
 	// every is conf.Every with a random delay added (jitter).
 	every time.Duration
-	// drivers are the results of writing CSI drivers to the object. unchanged is the annotation whose drivers aren't
-	// removed (again): the server rejects that, or another client has undone it.
+	// drivers are the results of writing CSI drivers to the object. unchanged is the annotation's value when drivers
+	// were last removed from it. If the annotation has this value still, or again, their removal isn't repeated: the
+	// server rejected it, or another client has undone it.
 	drivers   map[string]nodefacts.CSIEntry
 	unchanged string
 	// began is when Run began, found when it got the object first.
@@ -119,9 +122,9 @@ const (
 	callLimit = 10 * time.Second
 	// jitter is the largest fraction of Every by which an unchanged status is delayed.
 	jitter = 0.5
-	// firstLook is how long a new agent that has found the object reports a node that was ready as still ready, before
-	// it has determined that itself: the runtime keeps running between two agents, the CSINode object is read only
-	// after this one, and readiness that flaps moves traffic and pods.
+	// firstLook is how long a new agent continues to report a node as ready if the object that it found said so, until
+	// the agent has determined the readiness itself. The runtime keeps running between two agents, the CSINode object
+	// is read only after the node's object, and a readiness that changes twice would move traffic and pods.
 	firstLook = 5 * time.Second
 	// longest is the upper bound of Every.
 	longest = 365 * 24 * time.Hour
@@ -234,7 +237,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	next := due(&n.status, &status, n.sent, n.hurried, n.every)
 	written := n.acknowledged == nil || changed(&n.object.Status, n.acknowledged)
 	if soon := n.sent.Add(minGap); written && changed(&n.object.Status, &target.Status) && next.After(soon) {
-		next = soon // somebody else has changed our fields
+		next = soon // another client has changed the agent's fields
 	}
 	now := time.Now()
 	if now.Before(next) {
@@ -363,8 +366,8 @@ func learn(f *nodefacts.Facts, object *v1.Node) {
 	}
 }
 
-// hostIPs are the addresses of pods in the host's network: one address, or one of each IP family. Internal ones
-// precede external ones.
+// hostIPs returns the addresses of pods in the host's network: one address, or one of each IP family. Internal
+// addresses are preferred to external ones.
 func hostIPs(n *v1.Node) []string {
 	var list []string
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {

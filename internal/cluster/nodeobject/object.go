@@ -93,10 +93,10 @@ func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	return n
 }
 
-// resources are the resources in now, and extended resources that only the object has: an administrator may have
-// added them. If fresh, the agent hasn't sent a status yet, and the amounts of the latter are 0: they may be from
-// device plugins that haven't registered again. Other resources that only the object has, such as huge pages of an
-// earlier kernel, are dropped.
+// resources returns the resources in now, and the extended resources that only the object has: an administrator may
+// have added those. If fresh is true, the agent hasn't sent a status yet, and the amounts of these extended resources
+// are set to 0: they may be from device plugins that haven't registered again. Other resources that only the object
+// has, such as huge pages of an earlier kernel, are dropped.
 func resources(object, now v1.ResourceList, fresh bool) v1.ResourceList {
 	list := maps.Clone(now)
 	for name, amount := range object {

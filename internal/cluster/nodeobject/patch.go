@@ -12,14 +12,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// withStatus is the object with this status. It replaces only fields that the agent owns, and keeps conditions of
-// other writers. fresh says that this agent hasn't sent a status yet. A condition's transition time changes only
-// with its status.
+// withStatus returns the object with this status. It replaces only fields that the agent owns, and keeps conditions of
+// other writers. fresh says that this agent hasn't sent a status yet. A condition's transition time changes only with
+// its status.
 func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 	n := object.DeepCopy()
 	s := &n.Status
 	s.DaemonEndpoints, s.NodeInfo, s.Images = now.DaemonEndpoints, now.NodeInfo, now.Images
-	if now.Addresses != nil { // nil if somebody else writes them
+	if now.Addresses != nil { // nil if a cloud controller writes them
 		s.Addresses = now.Addresses
 	}
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
@@ -68,7 +68,7 @@ func patch(was, now *v1.Node) ([]byte, error) {
 			}
 			status["conditions"] = list
 		}
-		if _, ok := status["addresses"]; ok { // merged by type, but a node may have two of a type: replace the list
+		if _, ok := status["addresses"]; ok { // the API merges by type, but a node may have two addresses of a type: replace the list
 			list := []any{map[string]string{"$patch": "replace"}}
 			for _, a := range now.Status.Addresses {
 				list = append(list, a)
@@ -80,8 +80,8 @@ func patch(was, now *v1.Node) ([]byte, error) {
 }
 
 // minGap is the shortest time between patches, unless the status of a condition has changed. amountsGap is the shortest
-// time before a patch that changes allocatable resources: schedulers wait for them. Only every other patch may follow
-// after amountsGap: a device plugin that keeps crashing makes resources come and go.
+// time before a patch that changes allocatable resources, because schedulers wait for these. At most every second patch
+// is sent after amountsGap instead of minGap: a device plugin that keeps crashing makes resources come and go.
 const (
 	minGap     = time.Second
 	amountsGap = 100 * time.Millisecond

@@ -30,7 +30,7 @@ type Report struct {
 	// reported its status yet isn't ready.
 	NotReady []string
 	Pressure admission.Pressure
-	// StorageFailed is the error for which no pod can be admitted; empty if there is none.
+	// StorageFailed is the disk error because of which no pod can be admitted; empty if there is none.
 	StorageFailed string
 }
 
@@ -57,7 +57,7 @@ func (r *Report) Status() v1.NodeStatus {
 		ready.Message = strings.Join(append(slices.Clone(r.NotReady),
 			"the disk of the root directory can't be written: "+r.StorageFailed), "; ")
 	}
-	s.Conditions = append(s.Conditions, ready) // the last one, as people expect
+	s.Conditions = append(s.Conditions, ready) // Ready is the last condition, as users expect
 	if len(r.HostIPs) == 0 {
 		return s
 	}

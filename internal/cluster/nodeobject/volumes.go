@@ -45,15 +45,16 @@ type volumesInUse struct {
 	// sent is the list of the last call, at when it was made.
 	sent []v1.UniqueVolumeName
 	at   time.Time
-	// limit are the sorted names that all lists have that were sent and not answered yet; nil if all were answered. Any
-	// of these lists may be the object's, now or later.
+	// limit are the sorted names that are in every list that was sent but not answered; nil if all calls were answered.
+	// The object may have any of these lists, now or later.
 	limit []v1.UniqueVolumeName
-	// answered is the list in the answer to the last call that was answered, and version that of the answer; empty
-	// before the first one.
+	// answered is the list in the newest answer, and version is that answer's resource version; both are empty before
+	// the first answer.
 	answered []v1.UniqueVolumeName
 	version  string
-	// older is the watch's newest state if it is older than that answer. If that lasts, the server's data was restored
-	// from a backup, and the answer to another call has the first version of the new order.
+	// older is the newest state from the watch if it is older than the newest answer. If older stays set, the server's
+	// data was restored from a backup; then the list is sent again, and the answer has a version that the watch's
+	// versions can be compared with.
 	older *volumeLists
 	// watched says that the watch has set lists since the last call was sent.
 	watched bool
@@ -170,7 +171,7 @@ func (v *volumesInUse) due(list []v1.UniqueVolumeName) (at time.Time, needed boo
 	same := slices.Equal(list, v.sent)
 	expected := list
 	if same && v.version != "" {
-		expected = v.answered // the server may have dropped names
+		expected = v.answered // the server may have dropped names from the list that was sent
 	}
 	outdated := v.lists != nil && (v.limit != nil || !slices.Equal(v.lists.inUse, expected))
 	if list == nil || !outdated && v.older == nil {
@@ -196,10 +197,10 @@ func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) err
 		limit = within(slices.Clone(list), v.limit)
 	}
 	v.sent, v.at, v.limit, v.watched = list, time.Now(), limit, false
-	v.publish() // before the server may remove names
+	v.publish() // before the call may remove names from the object's list
 	v.mu.Unlock()
 	if !slices.Equal(v.conf.Volumes.InUse(), list) {
-		return nil // a pod may rely on a name of the new list, which is due at once
+		return nil // the list has changed meanwhile, and a pod may rely on a new name: run sends the new list at once
 	}
 	object, err := v.conf.API.PatchStatus(ctx, v.conf.Identity.Name, body)
 	if err != nil {

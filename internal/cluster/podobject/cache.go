@@ -133,8 +133,8 @@ func (c *Cache) Subscribe() (changed *wake.Keyed[types.UID], stop func()) {
 	return c.changed.Subscribe()
 }
 
-// Problems are the reasons why pods aren't up to date, except those that make the API server unusable, which its
-// client reports.
+// Problems are the reasons why pods aren't up to date. The API client reports an unusable API server itself, so
+// Problems doesn't include that.
 func (c *Cache) Problems() []pod.Problem {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -254,8 +254,8 @@ func (s *sight) Listed(all apiclient.List) {
 	}
 }
 
-// refuse records a pod that can't be decoded. It returns the pod's UID; empty if it can't be identified. had are the
-// earlier errors. mu is held.
+// refuse records a pod that can't be decoded. It returns the pod's UID; empty if the pod can't be identified. had are
+// the earlier errors. mu is held.
 func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]trouble) types.UID {
 	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 	since := time.Now()

@@ -38,8 +38,8 @@ func statusEquality() conversion.Equalities {
 	return e
 }
 
-// owned is the part of a status, that of the API or ours, that the agent owns, with the other conditions that mayWrite
-// allows.
+// owned returns the part of status that the agent owns, and other conditions that the agent may write (mayWrite).
+// status is either api, the status at the API server, or ours, the agent's status.
 func owned(status, api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(status)
 	for i := range status.Conditions {
@@ -118,7 +118,7 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent is how soon the agent's status now has to replace the API server's status was.
+// urgent returns how soon the status now, the agent's, has to replace the status was, the API server's.
 func urgent(was, now *v1.PodStatus) urgency {
 	over := pod.Terminal(now.Phase) != ""
 	switch {
@@ -181,8 +181,8 @@ func ready(s *v1.PodStatus) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// ofMirror is a static pod's status for its mirror pod, without observed generations: these are the manifest's, not
-// the API object's.
+// ofMirror returns a static pod's status for its mirror pod. It omits observed generations: these count the manifest's
+// changes, not the API object's.
 func ofMirror(s *v1.PodStatus) *v1.PodStatus {
 	o := *s
 	o.ObservedGeneration, o.Conditions = 0, slices.Clone(s.Conditions)

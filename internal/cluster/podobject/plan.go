@@ -56,8 +56,8 @@ const (
 	// is being deleted: only the pod's end matters.
 	hold       = 300 * time.Millisecond
 	holdEnding = 5 * time.Second
-	// holdStarting replaces hold for a starting pod whose sandbox is ready, counted from when the sandbox became
-	// ready. Most pods run before that time is over, which is sent immediately, and until then nobody can use the
+	// holdStarting replaces hold for a starting pod whose sandbox is ready, counted from when the sandbox became ready.
+	// Before this time is over, most pods are running, which is sent immediately; until then no client can use the
 	// pod's address. The conditions have times of their own, so the delay doesn't falsify them. holdWaiting replaces
 	// hold for a pod that waits for its sandbox: only a reason why the pod can't start is worth a call.
 	holdStarting = 3 * time.Second
@@ -74,8 +74,8 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		return step{}
 	}
 	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
-		// Another client has set a terminal phase. That is final: the pod's worker is about to report it, and a mirror
-		// pod is about to be created again.
+		// Another client has set a terminal phase, which is final. The pod's worker is about to report the same phase;
+		// a mirror pod is about to be created again.
 		return step{}
 	}
 	was, is := owned(&api.Status, &api.Status, w.status), owned(w.status, &api.Status, w.status)

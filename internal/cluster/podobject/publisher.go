@@ -201,7 +201,7 @@ func (p *Publisher) word(api *v1.Pod) word {
 	}
 	if entry := p.conf.Statuses.Get(uid); entry != nil && entry.Report.Desired.Source == pod.SourceAPI {
 		if !entry.Report.Desired.RequiresTerminalPhase {
-			return word{} // it is stopped, but hasn't ended: exit code 0 would make a Job complete
+			return word{} // the source dropped the pod, which isn't its end: exit code 0 would make a Job complete
 		}
 		return word{status: &entry.Pod.Status, gone: entry.Report.Gone}
 	}

@@ -1,5 +1,5 @@
-// Package csinodetest tests what the agent relies on of an API server's CSINode objects. It runs against a real server
-// and against the fakes that other tests use.
+// Package csinodetest tests the behaviour of an API server's CSINode objects that the agent relies on. It runs against
+// a real server and against the fakes that other tests use.
 package csinodetest
 
 import (
@@ -21,7 +21,7 @@ type CSINodes interface {
 	Delete(ctx context.Context, name string, uid types.UID) error
 }
 
-// Run tests what csinode relies on, with the name and UID of a node without a CSINode object.
+// Run tests the behaviour that csinode relies on. node and uid are the name and UID of a node without a CSINode object.
 func Run(t *testing.T, node string, uid types.UID, all CSINodes) {
 	ctx := t.Context()
 	if _, err := all.Get(ctx, node); !errors.IsNotFound(err) {

@@ -1,5 +1,5 @@
-// Package nodeobjecttest tests what the agent relies on of an API server's node objects and leases. It runs
-// against a real server and against the fakes that other tests use.
+// Package nodeobjecttest tests the behaviour of an API server's node objects and leases that the agent relies on. It
+// runs against a real server and against the fakes that other tests use.
 package nodeobjecttest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// Nodes and Leases are those of nodeobject.
+// Nodes and Leases are nodeobject's interfaces of these names.
 type (
 	Nodes interface {
 		Get(ctx context.Context, name string) (*v1.Node, error)
@@ -33,8 +33,8 @@ type (
 	}
 )
 
-// Run tests what nodeobject relies on, with the name of a node that doesn't exist. remove deletes its object, as
-// another client would.
+// Run tests the behaviour that nodeobject relies on. name is the name of a node that doesn't exist. remove deletes its
+// object, as another client would.
 func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 	ctx := t.Context()
 	watching, stop := context.WithCancel(ctx)
@@ -109,8 +109,8 @@ func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 	}
 }
 
-// runVolumes: the list of volumes in use is replaced as a whole, by an answer that is newer than all before it. The list
-// of attached ones, and conditions, stay.
+// runVolumes checks that a patch replaces the whole list of volumes in use, and returns an object that is newer than
+// all before. The list of attached volumes and the conditions must stay.
 func runVolumes(t *testing.T, name string, nodes Nodes) {
 	patch := func(body string) *v1.Node {
 		t.Helper()

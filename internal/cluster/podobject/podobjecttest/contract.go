@@ -39,8 +39,8 @@ func (s sight) Malformed(apiclient.Malformed) {}
 
 func (s sight) Away(error) {}
 
-// Run tests what podobject relies on. create creates a pod of this name for the node, as another client would, in
-// namespace default; with a finalizer, unless that is empty.
+// Run tests the behaviour that podobject relies on. create creates a pod of this name for the node, as another client
+// would, in namespace default, and with the finalizer unless that is empty.
 func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) *v1.Pod) {
 	ctx := t.Context()
 	there := create("there", "")
@@ -117,7 +117,7 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	})
 }
 
-// RunMirror tests what package mirror relies on, with this mirror pod.
+// RunMirror tests the behaviour that package mirror relies on, with this mirror pod.
 func RunMirror(t *testing.T, pods podobject.Pods, mirror *v1.Pod) {
 	ctx := t.Context()
 	mirror.Status.Phase = v1.PodRunning

@@ -1,5 +1,5 @@
-// Package podobjecttest tests what the agent relies on of the pods at an API server, and has a Server that fakes one.
-// Both the fake and a real server have to pass.
+// Package podobjecttest tests the behaviour of pods at an API server that the agent relies on. It has a Server that
+// fakes an API server. Both the fake and a real server have to pass the tests.
 package podobjecttest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// Server holds the pods of one node. It supports those patches that statuses need. Safe for concurrent use.
+// Server holds the pods of one node. It supports only those patches that statuses need. Safe for concurrent use.
 type Server struct {
 	// Check is called before each call, while nothing else happens. Its error is the call's.
 	Check func(c Call) error
@@ -93,7 +93,7 @@ func (s *Server) Do(f func()) {
 	f()
 }
 
-// Hold holds back the events of the watch. Switched off, it sends those that it held.
+// Hold delays the events of the watch while on is true. With false, it sends the delayed events.
 func (s *Server) Hold(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) Hold(on bool) {
 	}
 }
 
-// Relist sends a list, and drops events that are held.
+// Relist sends a list, and drops delayed events.
 func (s *Server) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Server) Relist() {
 	}
 }
 
-// Back lowers the versions of all objects, and of changes to come, below those that were sent before, as after a
+// Back lowers the versions of all objects, and of later changes, below the versions that were sent before, as if the
 // store was restored from a backup.
 func (s *Server) Back() {
 	s.mu.Lock()
