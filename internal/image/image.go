@@ -115,8 +115,9 @@ func (in *Images) arrived() {
 	in.cfg.Collector.Wake()
 }
 
-// Imports queues the names of images that arrive without a pull, until Images.Run records them. It is created before
-// Images, because Images depends on the runtime, which imports. Add is safe for concurrent use.
+// Imports queues the names of images that arrive without a pull, until Images.Run records them. Imports is created
+// before the runtime, which imports images and reports them to it; Images is created after the runtime. Add is safe for
+// concurrent use.
 type Imports struct {
 	wake wake.Slot
 

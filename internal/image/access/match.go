@@ -11,8 +11,8 @@ import (
 // maxEntries limits the credentials recorded per image, for nodes with many short-lived namespaces (KEP-2535).
 const maxEntries = 100
 
-// proof identifies a credential in records. The proof of the node's own credentials contains only the kind, and that
-// of a pull without credentials is the zero proof: both make an image accessible to all pods.
+// proof identifies a credential in records. The proof of the node's own credentials contains only the kind, and the
+// proof of a pull without credentials is the zero proof: both make an image accessible to all pods.
 type proof struct {
 	kind    credentials.Kind
 	secret  v1beta1.ImagePullSecret
@@ -38,9 +38,9 @@ func proofOf(c *credentials.Credential, key []byte) proof {
 	return p
 }
 
-// shown reports whether one of the credentials is recorded as giving access to the image, either by its hash or by
-// the secret or service account that it comes from (whose password may have changed since). known is the record's
-// entry for the image; learned is the entry that has to replace it.
+// shown reports whether the record gives one of the credentials access to the image: the record has either the
+// credential's hash, or the secret or service account of its origin (whose password may have changed since). known is
+// the record's entry for the image; learned is the entry that has to replace it.
 func shown(known v1beta1.ImagePullCredentials, list []proof) (learned v1beta1.ImagePullCredentials, ok bool) {
 	if known.NodePodsAccessible {
 		return known, true

@@ -146,7 +146,7 @@ func (r *Records) damaged(f files, name string, err error) {
 		"path", filepath.Join(f.dir, name))
 }
 
-// MayUse reports whether a pod with these credentials may use the image without asking the registry. ref is the
+// MayUse reports whether a pod with these credentials may use the image without a request to the registry. ref is the
 // image's reference in the runtime. have returns the pod's credentials; it is called only if the result depends on
 // them, and its error is returned.
 func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error) {
@@ -199,7 +199,7 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	}
 	learned, ok := shown(known, proofs)
 	if ok && !equal(learned, known) {
-		// After a failed write, only the learned credential is lost: a later check may have to ask the registry.
+		// If the write fails, only this update of the record is lost: a later check may need a request to the registry.
 		if err := r.writeRecord(image, ref, &learned); err != nil {
 			r.cfg.Log.Error(err, "Can't record who may use an image", "image", image)
 		}
@@ -245,8 +245,8 @@ func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
 	return nil
 }
 
-// NotPulled records that a pull failed. known is false if the runtime may have pulled the image all the same: it then
-// counts as pulled until ResolveIntents finds out.
+// NotPulled records that a pull failed. known is false if the runtime may have pulled the image in spite of the
+// failure: then the image counts as pulled until ResolveIntents determines whether it was.
 func (r *Records) NotPulled(image string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -139,8 +139,8 @@ func (k *Keyring) MissingSecrets(ctx context.Context, p *v1.Pod, objects Objects
 	return missing
 }
 
-// secretNames returns the names of the pod's pull secrets. If the pod lists none, they are those of its service
-// account, which the admission plugin ServiceAccount copies for pods of the API server
+// secretNames returns the names of the pod's pull secrets. If the pod lists none, it returns those of the pod's service
+// account. For pods of the API server, the admission plugin ServiceAccount copies these names to the pod
 // (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/).
 func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) []string {
 	refs := p.Spec.ImagePullSecrets

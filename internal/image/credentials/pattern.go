@@ -17,8 +17,8 @@ var (
 	errBadPort    = errors.New("its port isn't a number from 1 to 65535; globs (*) are for the host")
 )
 
-// place is an image's location, or a pattern for one: the host's labels, a port and a path. The port is empty if none
-// is given. The path is empty or starts with a slash.
+// place is the location of an image, or a pattern for locations: the host's labels, a port and a path. The port may be
+// empty. The path is empty or starts with a slash.
 type place struct {
 	host       []string
 	port, path string

@@ -37,7 +37,7 @@ const (
 // facts is the input of decide.
 type facts struct {
 	Now time.Time
-	// Began is when the collector started; zero for long ago.
+	// Began is when the collector started; zero means long ago.
 	Began  time.Time
 	Extent extent
 	Policy Policy

@@ -56,12 +56,11 @@ var (
 
 // Users lists the users of images.
 type Users interface {
-	// InUse lists all uses: those of the runtime's containers, running or ended, by the runtime's reference; and
-	// those of pods that should run here and haven't ended for good, by the names in their specs, including image
-	// volumes. The list has to be
-	// complete and current: images that aren't listed may be removed. After an error, none is removed; with
-	// ErrUsesUnknown, the partial list is shown to users. It is called while new holds of an image block, so it must
-	// not wait for a holder.
+	// InUse lists all uses: those by the runtime's containers, running or ended, with the runtime's references; and
+	// those by pods that should run here and haven't ended for good, with the names in their specs, including image
+	// volumes. The list has to be complete and current: images that aren't listed may be removed. After an error, none
+	// is removed; with ErrUsesUnknown, the partial list is shown to users. It is called while new holds of an image
+	// block, so it must not wait for a holder.
 	InUse(ctx context.Context) ([]Use, error)
 }
 

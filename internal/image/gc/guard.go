@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Guard coordinates removals and pulls: a caller that makes an image present holds it meanwhile, and held images
+// Guard coordinates removals and pulls: a caller that pulls or saves an image holds it meanwhile, and held images
 // aren't removed. A pull never delays the removal of other images, however long it takes. It is safe for concurrent
 // use.
 type Guard struct {

@@ -49,8 +49,9 @@ type sighting struct {
 	used time.Time
 }
 
-// see updates the records with the images on the node, and drops those of other images. Times in the future, which were
-// recorded before the clock was set back, become now: else these images would count as just used until then.
+// see updates the records with the images on the node, and drops the records of other images. If the clock was set back
+// after a time was recorded, that time may be in the future; see replaces it by now, because otherwise the image would
+// count as just used until then.
 func (r *records) see(now time.Time, seen []sighting) {
 	next := make(map[string]record, len(seen))
 	for _, s := range seen {
@@ -122,8 +123,9 @@ func (r *records) parse(text []byte, now time.Time) error {
 	return nil
 }
 
-// anchor makes the times stay the same moments when the clock is set from now on, and show what today's clock would
-// have shown: else a short step far forward would make all images too old.
+// anchor gives the times a monotonic reading (pod.Anchored), so that later steps of the clock don't change the images'
+// ages: otherwise a short step far forward would make all images too old. It also changes the times to those that the
+// present clock would have shown.
 func (r *records) anchor(now time.Time) {
 	for id, rec := range r.byID {
 		rec.Detected, rec.Used = pod.Anchored(rec.Detected, now), pod.Anchored(rec.Used, now)

@@ -80,8 +80,8 @@ func (l *backoff) Failed(k backoffKey, why pod.Failure) time.Time {
 	return e.Until
 }
 
-// DiskFreed ends the delays after failures of a disk, without clearing them: after a further failure, the delay is
-// longer.
+// DiskFreed ends the delays of images whose last pull failed because of a disk. It doesn't clear their failures: after
+// a further failure, the delay is longer.
 func (l *backoff) DiskFreed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -120,8 +120,8 @@ func (m *Manager) recordPull(ctx context.Context, name, ref string, login *crede
 	defer done()
 	s := m.glance(ctx, ref)
 	if s.err != nil || s.Ref == "" {
-		// The image may not be found later by the reference that PullImage returned: a record under that reference
-		// would make it accessible to all.
+		// The image may not be found later by the reference that PullImage returned. With a record under that reference
+		// only, it would be accessible to all under its later reference.
 		m.cfg.Access.NotPulled(name, false)
 		m.cfg.Log.Error(s.err, "Image pulled, but the runtime doesn't say what it has; others will have to pull it "+
 			"again", "image", name, "ref", ref)
@@ -133,7 +133,7 @@ func (m *Manager) recordPull(ctx context.Context, name, ref string, login *crede
 	return s.Stored
 }
 
-// unchanged reports whether a pull with an unknown result didn't and won't change the image.
+// unchanged reports whether a pull with an unknown result has left the image unchanged, and will leave it so.
 func (m *Manager) unchanged(ctx context.Context, name string, before seen) bool {
 	cancelled := ctx.Err() != nil
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), verifyWithin)

@@ -44,8 +44,8 @@ func (p *plugin) isFor(image credentials.Image) bool {
 }
 
 // callKey identifies callers that share a call. The cache key of a response isn't available before the response, so a
-// call starts under the expected key, with an empty pod. Callers that can't use its response make another call, under
-// the key of their image and pod.
+// call starts under the key that is expected, without a pod. Callers that can't use the response make another call,
+// under the key of their image and pod.
 type callKey struct {
 	cacheKey
 	pod string
