@@ -20,8 +20,9 @@ import (
 // few milliseconds.
 const patience = 10 * time.Millisecond
 
-// lookedAt is how long a connection isn't closed for a new one after a seemingly complete request was read, while the
-// handler hasn't started. It is bounded because a peer can send bytes that only look like the end of a request.
+// lookedAt is how long a connection is spared after a read that seems to complete a request, until the handler starts:
+// it isn't closed in favour of a new connection. The time is bounded because a peer can send bytes that only look like
+// the end of a request.
 const lookedAt = 10 * patience
 
 // sendBuffer is the size of a connection's send buffer in the kernel, in bytes. Without it, the buffer grows to
@@ -122,8 +123,8 @@ func (l *listener) add(c *conn) bool {
 			if held < patience || o.arrived() {
 				continue
 			}
-			// A request that is being read is spared as long as there is another candidate: this process may be the
-			// slow one.
+			// If only a part of a request was read, the connection is spared as long as there is another candidate:
+			// this process may be the slow one.
 			if worst == nil || o.asking() == worst.asking() && o.perKiB(held) > most || worst.asking() && !o.asking() {
 				worst, most = o, o.perKiB(held)
 			}
@@ -196,7 +197,7 @@ func (c *conn) arrived() (there bool) {
 // asking reports whether a request was read, at least in part, and no handler runs yet.
 func (c *conn) asking() bool { return c.received && c.working == 0 }
 
-// perKiB returns the time held per KiB of the answer that was written. It is highest if nothing was written.
+// perKiB divides held by the size in KiB of the answer that was written. The result is highest if nothing was written.
 func (c *conn) perKiB(held time.Duration) time.Duration {
 	return held / time.Duration(1+c.sent>>10)
 }
@@ -250,7 +251,7 @@ func (c *conn) block(write func() (int, error)) (n int, err error) {
 // close_notify alert.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock() // until it is set: closing sets another one
+	defer c.listener.mu.Unlock() // unlocked only after the deadline is set: closing sets another one
 	if by := c.listener.closeBy; !by.IsZero() && t.After(by) {
 		t = by
 	}

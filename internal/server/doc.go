@@ -12,16 +12,17 @@
 //
 // # A request to the HTTPS server
 //
-// The request is matched with the table first (secure.Route). The user is found by client certificate, then by token; a
-// request with neither is anonymous. Each subresource of the row is authorized. The API server's answers are cached as
-// long as the configuration says, for the one user that asked; errors are never cached.
+// The request is first matched with a route in the table (secure.Route). The user is determined by client certificate,
+// then by token; a request with neither is anonymous. The user has to be authorized for one of the route's
+// subresources. The API server's answers are cached for as long as the configuration specifies, separately for each
+// user; errors are never cached.
 //
-// Requests without a time limit are streams (Stream): they are counted apart, ended when the agent stops, and waited
-// for. Each stream is recorded in the log with its user, and so is each request that changes something. For exec,
-// attach and port-forward the agent asks the runtime for a URL, which has to be on this machine, and joins the two
-// connections.
+// Requests without a time limit are streams (Stream): they are counted separately, and end when the agent stops, which
+// waits for them. Each stream is recorded in the log with its user, and so is each request that changes something. For
+// exec, attach and port-forward the agent asks the runtime for a URL, which has to be on this machine, and connects the
+// client to that URL.
 //
-// Commands on this machine reach the same rows (nodeapi.Sessions) over the socket, which only root and the agent's user
-// may open. Package command/streams is their end of a stream; command/transfer unpacks archives from containers, which
-// are never trusted.
+// Commands on this machine use the same handlers (nodeapi.Sessions) over the socket, which only root and the agent's
+// user may open. Package command/streams implements the commands' end of a stream; command/transfer unpacks archives
+// from containers, which are never trusted.
 package server

@@ -124,10 +124,10 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	shutdown(servers, cancel)
-	// When Serve has returned, conns counts all connections: from then on its counter only falls.
+	// When Serve has returned, no new connections are added to conns: its counter only falls.
 	serving.Wait()
 	conns.Wait()
-	// A hijacked connection leaves conns while its handler still runs; handlers has counted that handler before.
+	// A hijacked connection leaves conns while its handler still runs, so handlers counts the running handlers.
 	handlers.Wait()
 	return err
 }

@@ -230,8 +230,8 @@ type EvictionThreshold struct {
 	Capacity  int64  `json:"capacity,omitempty"`
 	// Grace is the grace period of a soft threshold; zero for a hard one.
 	Grace metav1.Duration `json:"gracePeriod,omitzero"`
-	// MetSince is the time since when less than Least is available; zero if that isn't so. EvictsFrom is the time from
-	// when pods are evicted for it.
+	// MetSince is the time since which less than Least is available; zero while at least Least is available. EvictsFrom
+	// is the time from which pods are evicted because of the threshold.
 	MetSince   time.Time `json:"metSince,omitzero"`
 	EvictsFrom time.Time `json:"evictsFrom,omitzero"`
 }
@@ -240,7 +240,7 @@ type EvictionThreshold struct {
 type EvictionRank struct {
 	Signal   string          `json:"signal"`
 	Resource v1.ResourceName `json:"resource"`
-	// Place is 1 for the pod that would be evicted next, Of the number of pods that may be evicted.
+	// Place is 1 for the pod that would be evicted next. Of is the number of pods that may be evicted.
 	Place int `json:"place"`
 	Of    int `json:"of"`
 	// Used is the pod's use, in the unit of EvictionThreshold. Request is its request; missing if there are no requests

@@ -185,8 +185,8 @@ func (a *api) sandbox(uid types.UID) string {
 	return ""
 }
 
-// whileReady returns a context that ends when this sandbox of the pod is no longer ready, because the connections of a
-// port-forward don't end with the sandbox. The caller has to call end.
+// whileReady returns a context that ends when this sandbox of the pod is no longer ready: the connections of a
+// port-forward don't end with the sandbox by themselves. The caller has to call end.
 func (a *api) whileReady(ctx context.Context, uid types.UID, sandbox string) (ready context.Context, end func()) {
 	changed, unwatch := a.Statuses.Watch()
 	ctx, cancel := context.WithCancel(ctx)

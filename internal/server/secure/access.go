@@ -58,8 +58,8 @@ type AccessConfig struct {
 	Log      logr.Logger
 }
 
-// authorities is the pool of CA certificates that client certificates are verified with. Its version is a number that
-// changes with each reading of the file.
+// authorities is the pool of CA certificates that verify client certificates. Its version is a number that changes with
+// each reading of the file.
 type authorities struct {
 	pool    *x509.CertPool
 	version int

@@ -38,9 +38,9 @@ type Route struct {
 func Always(*http.Request) bool { return true }
 
 const (
-	// maxStreams limits the concurrent streams, and maxStreamsOfOne the concurrent streams of one user. Most streams
-	// come from API servers, on behalf of the API servers' users. Streams are also limited per namespace and per pod,
-	// so that none of those users takes all of them.
+	// maxStreams limits the concurrent streams, and maxStreamsOfOne the concurrent streams of one user. API servers
+	// open most streams with one user name, on behalf of their own users. So streams are also limited per namespace and
+	// per pod: then a single one of these users can't use up all streams.
 	maxStreams            = 1024
 	maxStreamsOfOne       = 960
 	maxStreamsOfNamespace = 640

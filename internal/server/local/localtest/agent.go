@@ -225,7 +225,7 @@ func (a *Agent) Journal(uid types.UID, previous bool) ([]byte, bool) {
 	return []byte(text), text != ""
 }
 
-// NodeJournal implements local.Agent. It is the journal of the empty UID.
+// NodeJournal implements local.Agent. It returns the journal that was set for the empty UID.
 func (a *Agent) NodeJournal() []byte {
 	text, _ := a.Journal("", false)
 	return text
@@ -250,7 +250,7 @@ func (a *Agent) EventsSince(seq uint64) []local.Event {
 	return slices.DeleteFunc(slices.Clone(a.events), func(e local.Event) bool { return e.Seq <= seq })
 }
 
-// EventsChanged implements local.Agent. It is filled by other changes, too.
+// EventsChanged implements local.Agent. Its channel also gets a value after other changes.
 func (a *Agent) EventsChanged() (<-chan struct{}, func()) { return a.Changed() }
 
 // Run implements local.Agent.

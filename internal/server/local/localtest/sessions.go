@@ -17,7 +17,7 @@ import (
 
 // Process is a process in a container that a test implements. Streams that it doesn't have are nil.
 type Process struct {
-	// Pod is such as "default/web-node1/nginx".
+	// Pod identifies the container, such as "default/web-node1/nginx".
 	Pod string
 	// Command is nil if the session is attached to the main process.
 	Command  []string

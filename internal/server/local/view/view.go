@@ -81,7 +81,7 @@ type Config struct {
 	Runtime   *health.State
 	// RuntimeProblems returns the problems of the embedded runtime.
 	RuntimeProblems func() []pod.Problem
-	// NodeProblems returns the problems of the machine that hold up no pod.
+	// NodeProblems returns the problems of the machine that don't delay any pod.
 	NodeProblems func() []pod.Problem
 	// Reload returns the problems that keep a changed configuration from taking effect. The function is nil if the
 	// configuration can't be reloaded.
@@ -97,8 +97,8 @@ type Config struct {
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
-	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among those that would be
-	// ended; nil if it wouldn't be.
+	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among the pods that would be
+	// evicted; nil if the pod wouldn't be.
 	Pressure func() pressure.Status
 	// Evictions returns the transcript of decisions about evictions.
 	Evictions func() []byte
