@@ -54,8 +54,8 @@ func (n nodePods) Wanted() ([]*pod.Desired, bool) {
 	return slices.Concat(set.Pods, set.Stopped), set.Synced
 }
 
-// Ended reports whether the pod has ended for good. A pod that is being stopped may be started again, and an evicted
-// one is.
+// Ended reports whether the pod has ended for good. A pod that is being stopped hasn't, because it may be started
+// again; an evicted pod that is started again hasn't, either (podstatus.Resumes).
 func (n nodePods) Ended(uid types.UID) bool {
 	e := n.statuses.Get(uid)
 	return e != nil && !e.Report.Stopping && pod.Terminal(e.Pod.Status.Phase) != "" &&
@@ -77,7 +77,7 @@ func (n nodePods) Knows(uid types.UID) bool {
 		return true
 	}
 	if safeopen.Check("pod UID", string(uid)) != nil {
-		return true // not a pod UID: the caller mustn't conclude that its pod is gone
+		return true // it isn't a pod UID: with false, the caller would conclude that its pod is gone
 	}
 	_, err := os.Lstat(filepath.Join(n.dir, string(uid)))
 	return err == nil
@@ -94,7 +94,7 @@ type gatedState struct {
 // configured.
 func (s gatedState) Synced() <-chan struct{} { return s.ready }
 
-// listObserver also passes the results of relists to the runtime's health state.
+// listObserver also passes the results of complete lists to the runtime's health state.
 type listObserver struct {
 	*metrics.PLEG
 	runtime *health.State

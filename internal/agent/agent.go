@@ -53,15 +53,16 @@ type Options struct {
 	// if they are watched.
 	Reread func(ctx context.Context, old *config.Config) (*config.Config, error)
 	HangUp <-chan os.Signal
-	// Lock is the file of --lock-file. With --exit-on-lock-contention the agent ends, and releases it, when another
-	// process wants it.
+	// Lock is the file of --lock-file. With --exit-on-lock-contention the agent ends, and releases the lock, when
+	// another process tries to acquire it.
 	Lock *lockfile.Named
 	// Once implements --runonce if it isn't nil: the agent ends when all pods are up or have failed, and writes the
 	// results to Once.
 	Once io.Writer
 	// Started is called once the local API accepts requests.
 	Started func()
-	// Moved is called at each start when the agent is in its own control group, if it has one (kubeletCgroups).
+	// Moved is called at each start once the agent is in its control group; without kubeletCgroups, it isn't moved to
+	// one.
 	Moved func()
 	// StopAll makes the agent stop all pods that the previous agent ran, and then end. Such an agent reads no
 	// manifests and opens no ports.
@@ -72,7 +73,7 @@ type Options struct {
 // runtime was shut down.
 var ErrAllStopped = worker.ErrAllStopped
 
-// withDefaults replaces missing optional fields by ones that do nothing.
+// withDefaults replaces missing optional fields by functions and values that do nothing.
 func (o Options) withDefaults() Options {
 	if o.SetVerbosity == nil {
 		o.SetVerbosity = func(uint32, string) error { return nil }
@@ -106,7 +107,7 @@ type constructors struct {
 	sources func([]desired.SourceKind) []desired.SourceKind
 }
 
-// build builds every part of the agent, wing by wing, each from those before it.
+// build builds every part of the agent, wing by wing. Each part is built from the parts before it.
 func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	b, err := newBase(cfg, o.withDefaults(), by)
 	if err != nil {
@@ -174,8 +175,8 @@ func (p parts) modules() []modules.Module {
 		{Name: "added containers", Start: orLogged(without(p.work.additions.Restore), log,
 			"Containers that were added to pods are forgotten")},
 	}
-	// An agent that only stops pods has read them before its workers start: they would stop a pod that they don't know
-	// yet without its spec, and so its sidecars beside its main containers.
+	// An agent that only stops pods reads the sources before its workers start. Otherwise the workers would stop a pod
+	// without its spec, and so its sidecars at the same time as its main containers.
 	sources := p.want.Modules()
 	return slices.Concat(
 		[]modules.Module{

@@ -18,9 +18,10 @@ type clockFollower interface {
 	Run(ctx context.Context, stepped func(pod.ClockStep), suspended func()) error
 }
 
-// clockModule follows the machine's clock. After each step, and after the machine was suspended, it calls the functions
-// in changed: timers run for the time until a date, and don't follow when the clock is set. A step is also an event of
-// the node. If the kernel doesn't report steps, the agent runs without that.
+// clockModule follows the machine's clock. After each step of the clock, and after the machine was suspended, it calls
+// the functions in changed: a timer that was set for a date runs for a fixed duration, so a step makes it fire at the
+// wrong time. A step is also an event of the node. If the kernel doesn't report steps, the agent runs without these
+// calls.
 func clockModule(c clockFollower, record events.Node, log logr.Logger, changed ...func()) modules.Module {
 	again := func() {
 		for _, f := range changed {

@@ -29,7 +29,8 @@ type apiServer interface {
 
 	// Reviewer reviews tokens and access of clients; nil without a cluster.
 	Reviewer() secure.Reviewer
-	// IssuedCertificate returns the source of the HTTPS server's certificate; nil unless the cluster issues it.
+	// IssuedCertificate returns the source of the HTTPS server's certificate; nil unless the cluster issues that
+	// certificate.
 	IssuedCertificate() func() *tls.Certificate
 	// Finder finds the objects that pods refer to.
 	Finder() object.Finder

@@ -54,7 +54,8 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 			if !record {
 				reserve.Release()
 			}
-			// Without an agent, pods can't be stopped: the writes of a start may use the reserve of the last agent.
+			// Without an agent, pods can't be stopped. So if the disk is full, this start may use the reserve that the
+			// last agent made.
 			err = reserve.Spend(func() error {
 				if err := dirs.Make(); err != nil || !record {
 					return err
@@ -76,10 +77,10 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 // listenAgain is the delay between attempts to listen on the local API's socket.
 const listenAgain = 2 * time.Second
 
-// localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
-// disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve the
-// agent starts without the API, and the module tries again every listenAgain. With stopAll a disk that fails is
-// tolerated as well.
+// localModule serves the local API to commands on this machine, and calls started once its socket listens. If the disk
+// is full or has no free inode, it gives up the reserve, because only commands can stop pods then. If there is no
+// reserve, the agent starts without the API, and the module tries again every listenAgain. With stopAll, the agent also
+// starts without the API if the disk fails.
 func localModule(api *local.Server, root string, stopAll bool, started func(), reserve *room.Reserve,
 	log logr.Logger) modules.Module {
 	tolerated := atomicfile.DiskFull
@@ -137,9 +138,9 @@ func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 	}
 }
 
-// yieldLock returns a function that waits until another process wants the agent's lock file, and then ends the agent
-// (the kubelet's --exit-on-lock-contention). If that isn't configured, the function only waits for the end of its
-// context.
+// yieldLock returns a function that waits until another process tries to acquire the agent's lock file, and then ends
+// the agent (the kubelet's --exit-on-lock-contention). If that isn't configured, the function only waits for the end of
+// its context.
 func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if cfg.YieldLock {
@@ -192,10 +193,11 @@ func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(cont
 	}
 }
 
-// cgroupsModule configures control groups. If ask is false, the agent has configured the driver of the embedded
-// runtime. Otherwise it asks the runtime for its driver, and workers wait for the answer: pods in the wrong tree
-// would have no limits. It creates the groups that all pods have in common, unless the agent only stops pods: then an
-// earlier agent has limited them. It closes ready once control groups are configured and synced is closed.
+// cgroupsModule configures control groups. If ask is false, the agent itself has configured the driver of the embedded
+// runtime. Otherwise the module asks the runtime for its driver, and workers wait for the answer: pods in the wrong
+// tree would have no limits. The module creates the groups that all pods have in common, unless the agent only stops
+// pods: then an earlier agent has created them with their limits. It closes ready once control groups are configured
+// and synced is closed.
 func cgroupsModule(n *node, ask, stopAll bool, runtime *health.State, synced <-chan struct{},
 	ready chan<- struct{}) modules.Module {
 	m := modules.Module{Name: "control groups"}

@@ -115,7 +115,7 @@ func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceL
 	}
 	list[v1.ResourcePods] = c.Pods(k)
 	if !ptr.Deref(k.LocalStorageCapacityIsolation, true) {
-		delete(list, v1.ResourceEphemeralStorage) // without isolation its use isn't measured
+		delete(list, v1.ResourceEphemeralStorage) // without isolation, pods' use of storage isn't measured
 	}
 	return list, nil
 }
@@ -211,8 +211,8 @@ func bootID() string {
 	return id
 }
 
-// thermalThrottle lists the thermal_throttle directories, which show what other programs on the host do. Container
-// runtimes mask them by default, but not if the agent sends its own list of masked paths.
+// thermalThrottle lists the thermal_throttle directories, which disclose the activity of other programs on the host.
+// Container runtimes mask them by default, but not if the agent sends its own list of masked paths.
 func thermalThrottle() []string {
 	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle") // fails for bad patterns only
 	return paths

@@ -80,7 +80,7 @@ func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts)
 		Freed: func() {
 			i.puller.DiskFreed()
 			v.volumes.DiskFreed()
-			b.wakes.diskFreed() // last: workers ask the others at once
+			b.wakes.diskFreed() // the last call: it wakes the workers, which query the others at once
 		},
 		Broken: func(err error) {
 			facts.Set(func(f *nodefacts.Facts) {
@@ -107,14 +107,15 @@ func reclaiming(dead *containergc.Keeper, layers engine.Engine,
 	}
 }
 
-// alarms returns the module that waits for the kernel's alarms. Its start restores the conditions: it comes before the
-// first report about the node.
+// alarms returns the module that waits for the kernel's alarms. Its start restores the conditions of node pressure, so
+// it starts before the first report about the node.
 func (p *pressureParts) alarms(log logr.Logger) modules.Module {
 	return modules.Module{Name: "memory alarm", Run: p.alarm.Run, Start: orLogged(p.Restore, log,
 		"Conditions of node pressure, and the time below thresholds, count from now")}
 }
 
-// evictions returns the module that decides. It waits until all pods are listed: none would seem to run before.
+// evictions returns the module that decides about evictions. It waits until all pods are listed: before that, the node
+// would seem to have no pods.
 func (p *pressureParts) evictions() modules.Module {
 	return modules.Module{Name: "node pressure", Run: func(ctx context.Context) error {
 		select {

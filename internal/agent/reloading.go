@@ -69,13 +69,13 @@ func (s liveSettings) apply(cfg *config.Config) {
 		s.log.Error(err, "Can't apply a part of the configuration that was found valid")
 	}
 	if wrong == nil {
-		s.pressure.SetSettings(evictions) // it does nothing unless it runs
+		s.pressure.SetSettings(evictions) // without effect unless the manager runs
 	}
 	s.puller.SetLimits(pull.LimitsOf(k))
 	s.collector.SetPolicy(gc.PolicyOf(k))
 	s.rotator.SetLimits(rotate.ConfigOf(k.PodLogsDir, k))
 	s.cluster.SetLimits(k)
-	s.waker.WakeAll() // pods may wait for longer than the new crashLoopBackOff allows
+	s.waker.WakeAll() // a pod's back-off may be longer than the new crashLoopBackOff allows
 }
 
 // levelSetter returns a function that changes the log verbosity until the configuration is applied again. Files with

@@ -28,7 +28,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/journal"
 )
 
-// wakes connect parts that have to wake each other. They are built before those parts, because these depend on each
+// wakes connect parts that have to wake each other. They are built before those parts, because the parts depend on each
 // other in a circle: the observed state wakes the workers, and the workers read the observed state.
 type wakes struct {
 	*worker.Waker
@@ -42,8 +42,8 @@ type wakes struct {
 	answered atomic.Bool
 	// full wakes the part that evicts pods after a write has failed because a disk is full.
 	full wake.Slot
-	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the
-	// volumes that are made from an object, by object.
+	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the volumes
+	// with content from an object, by object.
 	pods    wake.Slot
 	volumes *wake.Keyed[pod.Object]
 }
@@ -88,8 +88,8 @@ func (w *wakes) diskFreed() {
 	w.WakeAll()
 }
 
-// answersGap is the shortest time between two retries of everything that the runtime didn't answer: a call may be the
-// reason why it crashes.
+// answersGap is the shortest time between two retries of all calls that the runtime didn't answer: one of these calls
+// may be the reason why it crashes.
 const answersGap = 30 * time.Second
 
 // runtimeAnswers wakes the workers, as pods may wait for the runtime.
@@ -147,7 +147,8 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 			if wakes {
 				w.claimsFreed()                  // PersistentVolumes may have node affinity
 				w.volumes.Wake(volumestate.Node) // downwardAPI volumes default limits to the allocatable amounts
-				// Pod statuses contain the addresses; and resizes may fit, for which NodeChanged comes first.
+				// Pod statuses contain the node's addresses, and resizes may fit now. That is why NodeChanged is called
+				// first.
 				w.WakeAll()
 			}
 			select {
@@ -163,9 +164,10 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 	return modules.Module{Name: "node facts", Start: without(start), Run: run}
 }
 
-// forPods returns the resources for pods, and those whose device plugin hasn't registered yet. An extended resource
-// that only the node's object has was written there by an administrator. The agent sets all of these to 0 at start,
-// so 0 means that a plugin or an administrator has yet to write the amount.
+// forPods returns the resources for pods, and the resources whose device plugin hasn't registered yet. An extended
+// resource that only the node's object has was written there by an administrator. At its start, the agent sets the
+// amounts of all such resources in the object to 0, so 0 means that a plugin or an administrator has yet to write the
+// amount.
 func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
 	there, awaited := maps.Clone(f.Allocatable), maps.Clone(f.AwaitedPlugins)
 	for name, amount := range f.Advertised {
@@ -239,7 +241,8 @@ func (f follower) run(ctx context.Context) error {
 			f.log.Error(err, "Can't forget what was added to pods that are gone")
 		}
 		if changed := set.Objects.Changed(last.Objects); len(changed) > 0 {
-			// Only for removed manifests of volumes. The binder finds out by itself when pods that used a claim end.
+			// Tidy is only needed for removed manifests of volumes. The binder detects by itself when pods that used a
+			// claim end.
 			if err := f.claims.Tidy(ctx); err != nil {
 				f.log.Error(err, "Can't release PersistentVolumes whose manifests were removed")
 			}
@@ -255,7 +258,7 @@ func (f follower) run(ctx context.Context) error {
 			f.podsKnown()
 			// An earlier agent's journals are removed if their pods no longer exist.
 			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
-			f.collector.Wake() // before, the set of wanted images wasn't complete
+			f.collector.Wake() // the set of wanted images wasn't complete before
 		}
 		last = set
 		select {

@@ -62,8 +62,8 @@ func again(ctx context.Context, client *apiclient.Client, do func() error) error
 	}
 }
 
-// IssuedCertificate implements agent.apiServer: it returns the source of the HTTPS server's certificate, or nil
-// unless the cluster issues that (serverTLSBootstrap).
+// IssuedCertificate implements agent.apiServer: it returns the source of the HTTPS server's certificate, or nil unless
+// the cluster issues that certificate (serverTLSBootstrap).
 func (c *Cluster) IssuedCertificate() func() *tls.Certificate {
 	if c.serving == nil {
 		return nil

@@ -105,8 +105,8 @@ type Cluster struct {
 	objects   *clusterobjects.Finder
 	// known stores the API server's last objects for when the API server can't be reached.
 	known *lastknown.Store
-	// renewers keep the node's certificates valid. serving is the renewer of the HTTPS server's certificate, nil
-	// unless the cluster issues that.
+	// renewers keep the node's certificates valid. serving is the renewer of the HTTPS server's certificate, nil unless
+	// the cluster issues that certificate.
 	renewers []*certificates.Renewer
 	serving  *certificates.Serving
 	// changed wakes the computation of the node's status. reached wakes the parts that repeat failed requests, once
@@ -117,8 +117,8 @@ type Cluster struct {
 	troubled wake.Group
 }
 
-// driversSettled is how long after the agent's start CSI drivers that haven't registered yet stay in the API server's
-// objects: pods that use them would be scheduled elsewhere.
+// driversSettled is how long after the agent's start CSI drivers stay in the API server's objects if they haven't
+// registered yet. Without a driver's entry, pods that use the driver would be scheduled to other nodes.
 const driversSettled = time.Minute
 
 // New returns a Cluster. It sends no requests before the modules run.
@@ -164,7 +164,7 @@ func New(c Config) (*Cluster, error) {
 	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client),
 		changed: wake.NewSlot()}
 	again := func() <-chan struct{} {
-		woken, _ := cl.reached.Subscribe() // not unsubscribed: used as long as the Cluster
+		woken, _ := cl.reached.Subscribe() // never unsubscribed: used as long as the Cluster
 		return woken
 	}
 	recovered := func() <-chan struct{} {
@@ -183,7 +183,7 @@ func New(c Config) (*Cluster, error) {
 		Expires: expires, Log: c.Log.WithName("certificates"),
 	}))
 	if k.ServerTLSBootstrap {
-		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // not unsubscribed: used as long as the Cluster
+		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // never unsubscribed: used as long as the Cluster
 		cl.serving = certificates.NewServing(certificates.ServingConfig{
 			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
 			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate,
@@ -191,7 +191,7 @@ func New(c Config) (*Cluster, error) {
 		})
 		cl.renewers = append(cl.renewers, cl.serving.Renewer)
 	}
-	inUse, _ := c.Facts.Watch(nodefacts.InUse) // not unsubscribed: used as long as the Cluster
+	inUse, _ := c.Facts.Watch(nodefacts.InUse) // never unsubscribed: used as long as the Cluster
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client),
 		Status: cl.status, Changed: cl.changed,
@@ -270,8 +270,8 @@ func (c *Cluster) awaited(namespace, name string) bool {
 // PodsChanged has to be called after the runtime's state of pods has changed.
 func (c *Cluster) PodsChanged() { c.mirrors.Wake() }
 
-// ClockChanged renews what others hold against the clock, after it was set or the machine was suspended: the lease now,
-// certificates and tokens when they are due by the clock.
+// ClockChanged renews everything that other components compare with the clock, after the clock was set or the machine
+// was suspended: the lease now, certificates and tokens when they are due according to the new time.
 func (c *Cluster) ClockChanged() {
 	c.lease.ClockChanged()
 	for _, r := range c.renewers {
@@ -309,7 +309,7 @@ func Rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
 // SetLimits changes the rate limits of requests and events.
 func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates(Rates(k)) }
 
-// Reached reports whether the API server answers, since when that has been so, and if it doesn't answer, why.
+// Reached reports whether the API server answers, since when, and if it doesn't answer, why.
 func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }
 
 // Problems lists the problems of the node's connection to the cluster: of the API server, its pods and the

@@ -9,9 +9,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// waiting returns the end of a message that the API server can't be used: the pods with an end that can't be
-// reported, the pods that wait for objects of the API server, and those with an expired token (expired). It returns
-// "" if there are none.
+// waiting returns the second part of a message that the API server can't be used: the pods whose end can't be reported,
+// the pods that wait for objects of the API server, and the pods with an expired token (expired). It returns "" if
+// there are none.
 func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	var ended, wait []string
 	for _, e := range pods {

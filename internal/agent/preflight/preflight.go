@@ -34,16 +34,16 @@ type Config struct {
 	// MinFree is the required free space of the root directory's disk in bytes; 0 is DefaultMinFree with the embedded
 	// runtime, and no requirement with another one.
 	MinFree uint64
-	// Again says that an agent has run with this root directory before. Then too little free space is only a
-	// warning: the pods of that agent run, and only an agent removes the images that fill the disk.
+	// Again says that an agent has run with this root directory before. Then too little free space is only a warning:
+	// that agent's pods may still run, and only an agent can remove the images that fill the disk.
 	Again bool
 	// Swap is the reaction to active swap (failSwapOn). CgroupV1 is the reaction to a host that has only cgroup v1
 	// (failCgroupV1).
 	Swap, CgroupV1 Attitude
 	// ProtectKernelDefaults refuses a host whose sysctls differ from those that the kubelet requires.
 	ProtectKernelDefaults bool
-	// BuiltAt is the latest possible build time of this program: a correct clock shows a later time. Zero if it isn't
-	// recorded.
+	// BuiltAt is the latest possible build time of this program: a correct clock shows a later time. Zero if the build
+	// time isn't recorded.
 	BuiltAt time.Time
 }
 
@@ -128,7 +128,7 @@ func check(ctx context.Context, config Config, now time.Time, read reader, setti
 	return problems
 }
 
-// checkKernel tries openat2, by which the agent opens files below directories that pods can write to. Without it the
+// checkKernel tries openat2. The agent opens files with it below directories that pods can write to. Without it the
 // agent can't read or rotate logs.
 func checkKernel() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})

@@ -45,7 +45,8 @@ func (t *resetter) removeCgroups(ctx context.Context, f *found) error {
 	for _, point := range orphans.Hierarchies() {
 		kubepods := filepath.Join(point, root, "kubepods")
 		if root != "/" {
-			// Below a cgroup root other than "/", everything belongs to this agent, recorded or not.
+			// If the cgroup root isn't "/", everything below it belongs to this agent, even if there are no records of
+			// it.
 			errs = append(errs, removeUnused(kubepods))
 		}
 		for _, qos := range slices.Backward(qosDirs) {

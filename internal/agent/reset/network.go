@@ -24,8 +24,8 @@ func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
 	}
 	errs = append(errs, cni.RemoveEmptyPortmap(ctx), t.network.ForgetResults())
 	if err := t.network.RemoveBridge(); err != nil {
-		// The rules that protect the host's loopback addresses stay, because pods may still be attached to the
-		// network.
+		// The rules that protect the host's loopback addresses aren't removed, because pods may still be attached to
+		// the network.
 		return errors.Join(append(errs, err)...)
 	}
 	return errors.Join(append(errs, t.network.RemoveRules(ctx))...)

@@ -91,7 +91,7 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 			return err
 		})
 	}
-	// StopPodSandbox kills the containers that didn't stop.
+	// An error doesn't end the removal: StopPodSandbox kills the containers that didn't stop.
 	err := group.Wait()
 	for try := 1; ; try++ {
 		gone := removePod(ctx, client, s.GetId())
@@ -135,7 +135,7 @@ func (t *resetter) stopContainerd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// This is done even if ctx has ended: killing containerd instead leaves more for the later steps.
+	// This is done even if ctx has ended. If containerd were killed instead, the later steps would have more to remove.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
 	defer cancel()
 	return runtime.Shutdown(ctx)

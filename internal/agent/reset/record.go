@@ -86,9 +86,9 @@ func InCluster(root string) bool {
 	return err == nil && r.Cluster
 }
 
-// Replaced is for an agent with this configuration that reads its manifests from another path than the last agent,
-// and so will stop the last agent's pods. It returns the last agent's manifest path and the number of its pods that
-// are left. Otherwise it returns "" and 0.
+// Replaced is for an agent with this configuration. If the agent reads its manifests from another path than the last
+// agent, it will stop the last agent's pods: then Replaced returns the last agent's manifest path and the number of its
+// pods that are left. Otherwise it returns "" and 0.
 func Replaced(cfg *config.Config) (manifests string, pods int) {
 	r, found, err := load(cfg.RootDir)
 	if err != nil || !found || r.Manifests == "" ||
@@ -154,7 +154,7 @@ func Record(cfg *config.Config) error {
 }
 
 // RecordedConfig returns the configuration of a reset according to the record. Without a record it returns the
-// defaults: an agent writes the record before it creates anything elsewhere.
+// defaults: an agent writes the record before it creates anything outside of the root directory.
 func RecordedConfig(root string) (Config, error) {
 	c := Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR,
 		Bridge: flags.DefaultBridge}.WithDefaults(), Grace: grace,
