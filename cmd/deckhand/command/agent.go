@@ -147,7 +147,7 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		// After a typing error, the agent would stop the running pods.
+		// If the user has mistyped the path, the agent would stop the pods that run.
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && flagValue(cmd, "wait") != "true" {
 			return usagef(cmd, "%s doesn't exist; with --wait its pods run once it does", path)
 		}

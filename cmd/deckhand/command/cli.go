@@ -1,6 +1,6 @@
-// Package command implements the commands of deckhand. Those of Commands run the agent in this process, or remove
-// everything that an agent created. Most others call the local API of a running agent. `deckhand replay` replays
-// recorded decisions, without an agent.
+// Package command implements the commands of deckhand. The commands that Commands implements run the agent in this
+// process, or remove everything that an agent created. Most other commands call the local API of a running agent.
+// `deckhand replay` replays recorded decisions, without an agent.
 package command
 
 import (
@@ -45,7 +45,7 @@ type Deps struct {
 
 	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.
 	UpFlags func(*pflag.FlagSet)
-	// Steady is how long all pods have to stay ready until Up reports success; 10 s if zero.
+	// Steady is how long all pods have to stay ready before Up reports success; 10 s if zero.
 	Steady time.Duration
 	// Up runs a standalone agent in the foreground.
 	Up func(ctx context.Context, request UpRequest) error

@@ -51,7 +51,7 @@ func Commands(argv0 string) Deps {
 	}
 }
 
-// self returns name if a shell finds this program by that name, otherwise the program's path.
+// self returns name if a shell finds this program under that name, otherwise the program's path.
 func self(name string) string {
 	path, err := os.Executable()
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 		return err
 	}
 	if r.Manifests != "" {
-		// The user didn't type this flag.
+		// The flag is set by `deckhand up`, not by the user.
 		cfg.Deprecated = slices.DeleteFunc(cfg.Deprecated, func(line string) bool {
 			return strings.HasPrefix(line, "--pod-manifest-path:")
 		})

@@ -30,7 +30,7 @@ func (a *app) configCommand() *cobra.Command {
 	return cmd
 }
 
-// agentFlags adds all flags of the agent to a command that computes a configuration. The help shows only those that
+// agentFlags adds all flags of the agent to a command that computes a configuration. The help shows only the flags that
 // name files.
 func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
 	set := flags.New(a.deps.RootDir)

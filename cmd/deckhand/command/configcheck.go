@@ -169,7 +169,7 @@ func writeResults(out io.Writer, results []configResult) error {
 }
 
 // print prints a line for each problem, in the format that editors parse as a position, and a summary. If the file
-// can't be read, it prints that to errs.
+// can't be read, it prints that error to errs.
 func (v *configResult) print(out, errs io.Writer) {
 	if v.Unread != "" {
 		fmt.Fprint(errs, errorLines(errors.New(v.Unread)))

@@ -97,7 +97,7 @@ func (a *app) reset(cmd *cobra.Command, _ []string) error {
 		_, err := a.stopAll(cmd)
 		switch {
 		case atomicfile.DiskFull(err) && isFull(root):
-			// They are stopped with less grace: the removal frees the disk.
+			// The pods get a shorter grace period, because their removal frees the disk.
 			fmt.Fprintf(cmd.ErrOrStderr(), "The pods can't be stopped as usual, and get 10 seconds to end: %v\n",
 				room.Explain(err, root))
 		case err != nil:
@@ -111,7 +111,8 @@ func (a *app) reset(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
-// isFull reports whether the disk of a directory is full. Limits of control groups and keyrings have the same errors.
+// isFull reports whether the disk of a directory is full. The error of a call doesn't prove that: limits of control
+// groups and keyrings cause the same errors.
 func isFull(dir string) bool {
 	on, err := room.Measure(dir)
 	return err == nil && on.Full()
@@ -138,7 +139,7 @@ func (a *app) confirm(cmd *cobra.Command, question string) error {
 		return err
 	}
 	answered := make(chan string, 1)
-	go func() { // without an answer it ends with the process: reading a terminal can't be cancelled
+	go func() { // if there is no answer, the goroutine ends with the process: reading a terminal can't be cancelled
 		line, _ := bufio.NewReader(in).ReadString('\n')
 		answered <- line
 	}()

@@ -45,7 +45,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Errorf("%w (see `%s --help`)", fmt.Errorf(format, args...), cmd.CommandPath())}
 }
 
-// exitError is the error of a command that has printed its own messages. It has only the exit code.
+// exitError is the error of a command that has printed its own messages. It carries only the exit code.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -86,7 +86,8 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	return exitFailure
 }
 
-// withRoom adds to an error of a full disk which one it is and, if it is the agent's, what to do.
+// withRoom explains the error of a full disk: it adds which disk is full, and what the user can do, except for another
+// disk than the agent's.
 func (a *app) withRoom(cmd *cobra.Command, err error) error {
 	if !atomicfile.DiskFull(err) {
 		return err
@@ -113,8 +114,8 @@ func errorLines(err error) string {
 	return text.String()
 }
 
-// withCommand prepends "agent" to a command line without a command. Such a command line is that of a binary called
-// kubelet, or begins with flags of the agent.
+// withCommand prepends "agent" to a command line without a command: one of a binary that is called kubelet, or one that
+// begins with flags of the agent.
 func withCommand(argv0 string, args []string) []string {
 	agent := append([]string{"agent"}, args...)
 	if filepath.Base(argv0) == "kubelet" {

@@ -58,7 +58,7 @@ rounds:
 	return usagef(cmd, "%w", errors.Join(found...))
 }
 
-// anything is a flag value that accepts any text. It replaces the value of a flag that has had an error already.
+// anything is a flag value that accepts any text. It replaces the value of a flag whose error was already found.
 type anything struct{}
 
 func (anything) String() string   { return "" }

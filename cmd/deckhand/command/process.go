@@ -29,7 +29,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// process has the agent's parts that belong to its process.
+// process holds the parts of an agent that exist once per process: the flags, the connection to the service manager,
+// the signals and the lock file.
 type process struct {
 	flags *flags.Set
 	// notifier and hangUp are nil in `deckhand up`: it has no service manager, and ends with its terminal.
@@ -106,7 +107,7 @@ func (p *process) awaitLock(ctx context.Context, cfg *config.Config, stdout, std
 	return cfg, nil
 }
 
-// serve runs the agent on a host that has passed preflight. warnings are its non-fatal problems.
+// serve runs the agent on a host that has passed preflight. warnings are the non-fatal problems that preflight found.
 func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []string, log *logging.Log) error {
 	logger := log.Logger()
 	for _, line := range warnings {
@@ -155,8 +156,8 @@ func adjust(log logr.Logger, cfg *config.Config) {
 	}
 }
 
-// adjustToGroups sets what depends on the limits of the control groups that the agent is in: the soft limit of memory,
-// and the number of threads that are ready.
+// adjustToGroups sets two values that depend on the limits of the agent's control groups: the soft limit of memory, and
+// the number of idle threads that are created in advance.
 func adjustToGroups(log logr.Logger) {
 	own, err := tree.ReadOwnLimits()
 	if err != nil {
@@ -165,17 +166,17 @@ func adjustToGroups(log logr.Logger) {
 	if limit, ok := memoryLimit(own, os.Getenv); ok {
 		debug.SetMemoryLimit(limit)
 	}
-	// Above a low limit of processes the threads would leave no room for child processes.
+	// If the limit of processes is low, the threads would leave no room for child processes.
 	spare := min(uint64(runtime.GOMAXPROCS(0)+blockedThreads), own.Processes/2)
 	hostprocess.PrepareThreads(int(spare))
 }
 
-// blockedThreads is the number of threads that the agent has ready for goroutines that are blocked in system calls.
+// blockedThreads is the number of threads that are created in advance for goroutines that are blocked in system calls.
 const blockedThreads = 16
 
 // memoryLimit returns the Go runtime's soft limit of memory, in bytes: nine tenths of the limit of the agent's control
-// groups, so that garbage is collected before the kernel kills the agent. ok is false if they have no limit, or the
-// environment has one (GOMEMLIMIT).
+// groups, so that garbage is collected before the kernel kills the agent. ok is false if the control groups have no
+// limit, or the environment sets one (GOMEMLIMIT).
 func memoryLimit(own tree.OwnLimits, getenv func(string) string) (bytes int64, ok bool) {
 	if own.Memory == counters.Unlimited || getenv("GOMEMLIMIT") != "" {
 		return 0, false

@@ -30,8 +30,8 @@ type replayed struct {
 	untried int
 }
 
-// replay repeats the decisions of a transcript from a file, or from stdin if path is "-": of a pod, or of the node.
-// Errors name the file and, if the text is invalid, the line.
+// replay repeats the decisions of a transcript, which is a pod's or the node's. It reads the file at path, or stdin if
+// path is "-". Errors name the file and, if the text is invalid, the line.
 func replay(path string, stdin io.Reader) (replayed, error) {
 	text, err := read(path, stdin, maxFile)
 	if err != nil {

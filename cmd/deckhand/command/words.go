@@ -262,7 +262,7 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 		if i > 0 {
 			fmt.Fprintln(textTo(cmd))
 		}
-		// A flag that the command of this kind doesn't have is for the other kinds.
+		// The command of this kind may not have some of the flags: those are meant for the other kinds.
 		list.SetContext(cmd.Context())
 		list.SetOut(cmd.OutOrStdout())
 		list.SetErr(cmd.ErrOrStderr())

@@ -63,7 +63,8 @@ func (l *live) show(s local.Snapshot) error {
 	return err
 }
 
-// rowsOf returns how many rows the lines take: a line takes several if the terminal has become narrower and wraps it.
+// rowsOf returns how many rows of the screen the lines take: a line takes several rows if the terminal has become
+// narrower and wraps the line.
 func rowsOf(widths []int, width int) int {
 	rows := 0
 	for _, w := range widths {

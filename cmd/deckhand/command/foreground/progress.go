@@ -15,7 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Terminal describes the terminal that is written to.
+// Terminal describes the terminal on which progress is shown.
 type Terminal struct {
 	// Size returns the terminal's width and height in characters.
 	Size func() (width, height int)

@@ -45,7 +45,7 @@ func ParseCondition(text string) (*Condition, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is none of condition=NAME[=VALUE], jsonpath={PATH}[=VALUE], create and delete", text)
 	}
-	end := strings.LastIndex(rest, "}") + 1 // a path may hold "="; without braces it doesn't
+	end := strings.LastIndex(rest, "}") + 1 // a path in braces may contain "="; one without braces doesn't
 	path, value, given := strings.Cut(rest[end:], "=")
 	path = rest[:end] + path
 	if path == "" || given && value == "" {

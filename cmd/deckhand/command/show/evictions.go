@@ -21,8 +21,8 @@ func quiet(e *local.Evictions) bool {
 	})
 }
 
-// nearest describes a node that is short of nothing. The threshold that is nearest is the one with the smallest share
-// of its resource above it.
+// nearest describes a node without a shortage by its nearest threshold. That is the one with the smallest distance
+// between the available amount and the threshold, as a share of the capacity.
 func nearest(e *local.Evictions) string {
 	if e.Observed.IsZero() {
 		return "not measured yet"

@@ -10,8 +10,8 @@ import (
 type Hint struct {
 	// Words are separated by spaces.
 	Words string
-	// Alone is the text for a standalone machine, Cluster the one for a node of a cluster; empty if they are the
-	// same.
+	// Alone is the text for a standalone machine, Cluster the text for a node of a cluster; Cluster is empty if they
+	// are the same.
 	Alone, Cluster string
 }
 

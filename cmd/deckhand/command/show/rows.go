@@ -78,7 +78,7 @@ func (r *rowMaker) pod(view *local.PodView) []string {
 	return r.row(append(row, reason(view)))
 }
 
-// gone returns the last row of a pod, which was removed.
+// gone returns the last row of a pod that was removed.
 func (r *rowMaker) gone(view *local.PodView) []string {
 	row := r.pod(view)
 	row[r.restartsColumn()-1] = "Removed"

@@ -26,7 +26,7 @@ type Unpacking struct {
 	To, From string
 	// Remark is called with a message for each omitted file.
 	Remark func(string)
-	// found is set once the archive had From.
+	// found is set once From was found in the archive.
 	found bool
 	// made is the last directory that was created or checked.
 	made string

@@ -26,7 +26,7 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 	var about, away, others []pod.Problem
 	for _, p := range s.Problems {
 		switch {
-		case p.Source == "": // it is the node's, and of no manifest
+		case p.Source == "": // the problem is the node's, not a manifest's
 		case mentions(&p, bare, s.Node):
 			about = append(about, p)
 		case p.Source == pod.SourceAPI:

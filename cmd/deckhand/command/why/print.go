@@ -220,8 +220,8 @@ func (t *printer) problems(list []pod.Problem, printed string) {
 	}
 }
 
-// troubled returns a text with the object of a problem, and for how long the problem has existed. It calls only
-// manifests that users wrote wrong.
+// troubled returns a text with the object of a problem, and for how long the problem has existed. The text says "has
+// been wrong" only for manifests, which users can correct.
 func troubled(p *pod.Problem, now time.Time) string {
 	what := p.Origin
 	if p.Pod != "" {
@@ -347,7 +347,7 @@ func logOf(s *v1.ContainerStatus) string {
 	switch {
 	case end != nil && (end.ExitCode == 0 && s.Ready || never(end)): // an init container that has completed
 		return ""
-	case last != nil && never(last) && s.State.Running == nil: // not started yet: no log, either
+	case last != nil && never(last) && s.State.Running == nil: // not started yet, so there is no log, either
 		return ""
 	case last != nil && !never(last), last == nil && s.RestartCount > 0:
 		return previousLog
