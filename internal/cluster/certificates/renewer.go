@@ -330,7 +330,7 @@ func (r *Renewer) used(got *tls.Certificate) error {
 	switch {
 	case err != nil:
 		return &refusal{r.conf.Name, "the certificate that was issued can't be used: " + err.Error()}
-	case now == nil, got == nil, bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // now is nil if no certificate is needed any more
+	case now == nil, got == nil, bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // or no certificate is needed any more
 		return nil
 	}
 	return &refusal{r.conf.Name,

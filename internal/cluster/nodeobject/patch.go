@@ -68,7 +68,7 @@ func patch(was, now *v1.Node) ([]byte, error) {
 			}
 			status["conditions"] = list
 		}
-		if _, ok := status["addresses"]; ok { // the API merges by type, but a node may have two addresses of a type: replace the list
+		if _, ok := status["addresses"]; ok { // merged by type, but two may have one type: replace the list
 			list := []any{map[string]string{"$patch": "replace"}}
 			for _, a := range now.Status.Addresses {
 				list = append(list, a)

@@ -133,7 +133,7 @@ func (m *Manager) recordPull(ctx context.Context, name, ref string, login *crede
 	return s.Stored
 }
 
-// unchanged reports whether a pull with an unknown result has left the image unchanged, and will leave it so.
+// unchanged reports whether a pull with an unknown result didn't change the image, and won't change it later.
 func (m *Manager) unchanged(ctx context.Context, name string, before seen) bool {
 	cancelled := ctx.Err() != nil
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), verifyWithin)

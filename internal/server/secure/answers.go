@@ -80,7 +80,7 @@ func (a *answers[T]) get(ctx context.Context, question []byte,
 		if err == nil {
 			return got.(T), nil
 		}
-		if ctx.Err() != nil || !errors.Is(err, context.Canceled) { // retried if another caller ran the shared call, and was cancelled
+		if ctx.Err() != nil || !errors.Is(err, context.Canceled) { // else retry: another caller's call was cancelled
 			var none T
 			return none, err
 		}

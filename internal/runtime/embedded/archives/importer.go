@@ -151,7 +151,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 	for _, name := range names {
 		entry, ok := known[name]
 		if ok && entry.holds(filepath.Join(im.dir, name), present) {
-			im.identify(ctx, conn, entry.Images) // an agent of an earlier version may have imported them without ID names
+			im.identify(ctx, conn, entry.Images) // an agent of an earlier version may have omitted this
 		} else {
 			var away error
 			if entry, ok, away = im.importNew(ctx, conn, name); away != nil {

@@ -215,7 +215,7 @@ func (n Network) iptables(ctx context.Context) []iptablesRule {
 	var rules []iptablesRule
 	for _, l := range loopback {
 		if l.iptables != "iptables" && try(ctx, l.iptables, "-w", "-t", "raw", "-S", "PREROUTING") != nil {
-			continue // The host has no IPv6, or ip6tables doesn't work: then the kernel's own check protects the IPv6 addresses.
+			continue // No IPv6, or ip6tables doesn't work: then the kernel's own check applies.
 		}
 		for _, match := range []string{"-s", "-d"} {
 			rules = append(rules, iptablesRule{program: l.iptables, table: "raw", chain: "PREROUTING", op: "-I",
