@@ -188,7 +188,8 @@ func (p parts) modules() []modules.Module {
 		[]modules.Module{
 			{Name: "events", Start: orLogged(without(p.history.Restore), log, "Events of earlier agents are missing"),
 				Run: p.history.Run},
-			// Before modules that start slowly: a machine without a clock of its own gets the time meanwhile.
+			// The clock comes before modules that start slowly: a machine without a battery-backed clock gets the time
+			// meanwhile.
 			clockModule(p.clock, p.node, log.WithName("clock"), p.wakes.WakeAll, p.work.ended.Wake, p.serve.web.Reload,
 				p.inCluster.ClockChanged),
 			localModule(p.serve.api, cfg.RootDir, p.o.StopAll, p.o.Started, p.reserve, log),

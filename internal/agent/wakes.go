@@ -146,7 +146,7 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 			allocations.NodeChanged(forPods(now))
 			if wakes {
 				w.claimsFreed()                  // PersistentVolumes may have node affinity
-				w.volumes.Wake(volumestate.Node) // downwardAPI volumes default limits to the allocatable amounts
+				w.volumes.Wake(volumestate.Node) // downwardAPI volumes show allocatable amounts as default limits
 				// Pod statuses contain the node's addresses, and resizes may fit now. That is why NodeChanged is called
 				// first.
 				w.WakeAll()

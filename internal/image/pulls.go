@@ -49,8 +49,8 @@ func pullOf(p *pull.Progress) pod.Pull {
 	return pull
 }
 
-// Add returns waits with the pull's progress added to those that wait for an image. It reads the progress only if any
-// wait is for an image.
+// Add returns the waits, with the pull's progress added to each wait for an image. It reads the progress only if there
+// is such a wait.
 func (u Underway) Add(waits []pod.Wait) []pod.Wait {
 	if !Awaited(waits) {
 		return waits

@@ -42,10 +42,10 @@ func acceptWithData(_, _ string, c syscall.RawConn) error {
 	})
 }
 
-// listener keeps at most maxConns connections open at once, so that peers that hold connections open can't keep
-// others from being served. When all slots are taken, a new connection replaces one that is idle, has no complete
+// listener keeps at most maxConns connections open at once, so that peers that hold connections open can't keep others
+// from being served. When all slots are taken, a new connection replaces a connection that is idle, has no complete
 // request, or has a peer that reads the answer slowly. The listener picks the connection that made the server wait
-// longest per byte of the answer. Connections that only wait for this process are spared; if there are no others, the
+// longest per byte of the answer. It spares connections that only wait for this process. If there are no others, the
 // new connection waits.
 type listener struct {
 	net.Listener

@@ -23,7 +23,7 @@ type AgentStatus struct {
 	Started time.Time
 	// Binary is the Kubernetes version that the agent implements: "1.36.3". Build is deckhand's own version.
 	Binary, Build string
-	// Paths are the other paths of this server, sorted.
+	// Paths are the paths of this server, except /statusz, sorted.
 	Paths []string
 }
 

@@ -78,7 +78,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError, cluster bool)
 		}
 		return fmt.Errorf("unknown flag: -%s", name)
 	}
-	if cmd.Flags().Lookup("pod-manifest-path") != nil { // it has the agent's flags, which are the kubelet's
+	if cmd.Flags().Lookup("pod-manifest-path") != nil { // the command has the agent's flags, which are the kubelet's
 		if instead, ok := flags.Removed(name); ok {
 			return fmt.Errorf("--%s: the kubelet no longer has this flag: %s", name, instead)
 		}

@@ -167,7 +167,7 @@ func (a *app) inClusterBy(cmd *cobra.Command, args []string) bool {
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}
 	root := flags.String("root-dir", a.rootDir(cmd), "")
-	_ = flags.Parse(args) // other errors in them are reported elsewhere
+	_ = flags.Parse(args) // the command itself reports other errors in args
 	return reset.InCluster(*root)
 }
 

@@ -341,7 +341,8 @@ func (c *Cluster) ProblemsChanged() (changed <-chan struct{}, stop func()) {
 // failed requests; a failed request never ends a module.
 func (c *Cluster) Modules() []modules.Module {
 	list := []modules.Module{
-		// The first module, because modules stop in reverse order: those that send requests stop before it.
+		// The client is the first module, because modules stop in reverse order: the modules that send requests stop
+		// before it.
 		{Name: "API server", Start: c.start, Run: c.client.Run},
 		{Name: "last known objects", Run: c.known.Run},
 		{Name: "node object", Run: c.node.Run},

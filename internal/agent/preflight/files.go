@@ -126,8 +126,9 @@ func only(check func(path string) error) func(string) ([]string, error) {
 	return func(path string) ([]string, error) { return nil, check(path) }
 }
 
-// kubeconfigChecks returns the checks of the files of --kubeconfig and --bootstrap-kubeconfig. While the kubeconfig
-// is missing or unusable, the agent needs the bootstrap kubeconfig to create it; afterwards it doesn't.
+// kubeconfigChecks returns the checks of the files of --kubeconfig and --bootstrap-kubeconfig. While the kubeconfig is
+// missing or unusable, the agent needs the bootstrap kubeconfig to create it. With a usable kubeconfig, the bootstrap
+// kubeconfig isn't needed.
 func kubeconfigChecks(cfg *config.Config, now time.Time) (kubeconfig, bootstrap fileCheck) {
 	rotated := ""
 	if cfg.Kubelet.RotateCertificates {

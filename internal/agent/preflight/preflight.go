@@ -85,7 +85,7 @@ func Fatal(problems []Problem) error {
 }
 
 // Check runs all checks and returns all problems. Without root privileges it returns a single problem, the missing
-// privileges, because the other checks need them.
+// privileges, because all checks need root.
 func Check(ctx context.Context, config Config) []Problem {
 	if os.Geteuid() != 0 {
 		return []Problem{{Message: "must run as root, to create containers, cgroups and network interfaces: try it " +

@@ -23,8 +23,8 @@ type found struct {
 	inits []orphans.Process
 }
 
-// inventory reads the records on disk. Unreadable records are skipped: the other records and the later steps have to
-// find their objects.
+// inventory reads the records on disk. It skips unreadable records: then only other records and the later steps can
+// find the objects.
 func (t *resetter) inventory() *found {
 	f := &found{containers: map[string]bool{}, pods: map[string]bool{}, cgroups: map[string]bool{}}
 	for _, uid := range names(filepath.Join(t.layout.Root, "pods")) {

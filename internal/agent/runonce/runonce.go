@@ -213,7 +213,7 @@ func cameTo(p *v1.Pod) (word string, done, failed bool) {
 	case p.Status.Phase == v1.PodSucceeded || podstatus.Ready(p):
 		return word, true, false
 	case p.DeletionTimestamp != nil:
-		return word, false, false // only the pod that replaces it matters
+		return word, false, false // no result yet: the pod that replaces it matters
 	}
 	started := 0
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {

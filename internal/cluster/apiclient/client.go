@@ -30,7 +30,8 @@ import (
 type Class int
 
 const (
-	// Heartbeat is for leases. Such a call waits for no other, and times out after a quarter of the lease's duration.
+	// Heartbeat is for leases. Such a call never waits for other calls, and times out after a quarter of the lease's
+	// duration.
 	Heartbeat Class = iota
 	// Calls is for calls of no other class.
 	Calls
@@ -159,7 +160,8 @@ func (c *Client) SetRates(calls, events Rate) {
 	}
 }
 
-// Reached reports whether the server answers, since when, and why it doesn't.
+// Reached reports whether the server answers, and since when that has been so. If the server doesn't answer, err is the
+// reason.
 func (c *Client) Reached() (ok bool, since time.Time, err error) { return c.reach.now() }
 
 // Subscribe returns a channel that receives after Reached changed. stop ends the subscription.

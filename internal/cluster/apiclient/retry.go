@@ -116,8 +116,8 @@ func (b *Backoff) Wait(d time.Duration) {
 	b.due = later(b.due, b.earliest)
 }
 
-// Recovered moves the next try forward, as the server has recovered. The delay grows with each recovery: the call may
-// be failing for a reason of its own.
+// Recovered moves the next try forward, because the server has recovered. The delay grows with each recovery: the call
+// may fail for a reason that has nothing to do with the server's failures.
 func (b *Backoff) Recovered() {
 	if !b.passing {
 		return

@@ -33,7 +33,8 @@ const (
 // errReplaced ends a watch that continues in another session.
 var errReplaced = errors.New("the kubeconfig has changed")
 
-// session is the connections to one server with one identity. Its calls may finish after another has replaced it.
+// session is the connections to one server with one identity. After another session has replaced it, its calls may
+// still finish.
 type session struct {
 	id *identity
 	// replaced ends when another session replaces this one.
@@ -131,7 +132,7 @@ func (s *session) tls() *tls.Config {
 			if s.id.cert != nil {
 				return s.id.cert, nil
 			}
-			if s.plugin != nil { // run before each request, and so before each connection
+			if s.plugin != nil { // the plugin runs before each request, and so before each connection
 				if got := s.plugin.now.Load(); got != nil && got.cert != nil {
 					return got.cert, nil
 				}
@@ -269,7 +270,7 @@ func checkAnswer(a *http.Response, o *outcome) error {
 	}
 	var err error
 	switch {
-	case a.StatusCode >= 300 && a.StatusCode < 400: // not followed: credentials are for this server alone
+	case a.StatusCode >= 300 && a.StatusCode < 400: // redirects aren't followed: credentials are for this server alone
 		err = &foreign{why: fmt.Sprintf("it answers with a redirection (%s), which an API server doesn't", a.Status)}
 	case a.StatusCode < 300 && !o.structured:
 		err = &foreign{why: fmt.Sprintf("it answers with %q (%s), which an API server doesn't", kind, a.Status)}
@@ -277,7 +278,7 @@ func checkAnswer(a *http.Response, o *outcome) error {
 		err = &foreign{why: fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind),
 			ofRequest: true}
 	case a.StatusCode >= 300:
-		a.Body = struct { // the reason, up to a bound
+		a.Body = struct { // the body has the reason; a part of it is enough
 			io.Reader
 			io.Closer
 		}{io.LimitReader(a.Body, maxSmall), a.Body}
@@ -290,8 +291,8 @@ func checkAnswer(a *http.Response, o *outcome) error {
 	return err
 }
 
-// strange reports whether an API server sends this status only with an error object in the body: without one, the
-// answer is from a proxy or another server.
+// strange reports whether an API server sends this status only with an error object in the body: if the body has no
+// such object, the answer is from a proxy or another server.
 func strange(code int) bool {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,

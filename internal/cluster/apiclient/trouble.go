@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Error says why a call of the API server failed, and how to remedy that. It wraps the server's answer
-// (k8s.io/apimachinery/pkg/api/errors), or the reason why there is none.
+// Error says why a call of the API server failed, and how to correct the failure. It wraps the server's answer
+// (k8s.io/apimachinery/pkg/api/errors), or the reason why there is no answer.
 type Error struct {
 	// Server is the API server's URL; empty if no kubeconfig could be read.
 	Server string
@@ -200,8 +200,8 @@ func apiType(contentType string) bool {
 	return false
 }
 
-// ofCall reports whether a failure affects only one call: another one was answered since it began, or a proxy may
-// have refused the request itself.
+// ofCall reports whether a failure affects only one call: another call was answered since this one began, or a proxy
+// may have refused the request itself.
 func (s *session) ofCall(class Class, o *outcome, e *Error) bool {
 	lastAnswer := s.lastAnswer.Load()
 	var other *foreign

@@ -107,9 +107,9 @@ func (r *rejected) is(cert *tls.Certificate) bool {
 	return bytes.Equal(r.cert, cert.Leaf.Raw)
 }
 
-// current is the client certificate. It is nil if the kubeconfig has other credentials, or if the kubeconfig is
-// invalid and there is no Bootstrap: a person has to correct it. A certificate that the API server rejects is an
-// error if another one can be requested with Bootstrap.
+// current is the client certificate. It is nil if the kubeconfig has other credentials. It is also nil if the
+// kubeconfig is invalid and there is no Bootstrap, because then a person has to correct the kubeconfig. A certificate
+// that the API server rejects is an error if another one can be requested with Bootstrap.
 func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	rotated := ""
 	if c.Rotate {

@@ -146,7 +146,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			continue
 		}
 		err := r.renew(ctx)
-		if err == nil || errors.Is(err, context.Canceled) { // there is a certificate, or the wanted one has changed
+		if err == nil || errors.Is(err, context.Canceled) { // a certificate was issued, or the wanted one has changed
 			continue
 		}
 		r.trouble(err.Error())
@@ -272,7 +272,7 @@ func (r *Renewer) renewal(c *x509.Certificate, obtained time.Time) time.Time {
 	return obtained.Add(time.Duration(float64(life) * (0.7 + 0.2*rand.Float64())))
 }
 
-// renew requests a certificate. It returns when one is issued, or when the wanted one has changed.
+// renew requests a certificate. It returns when the certificate is issued, or when Wanted has changed.
 func (r *Renewer) renew(ctx context.Context) error {
 	asking, stop := context.WithCancel(ctx)
 	defer stop()

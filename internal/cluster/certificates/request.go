@@ -52,7 +52,7 @@ func (r *Renewer) obtain(ctx context.Context, via Requests, wanted *x509.Certifi
 		}
 	}
 	if errors.As(err, new(*refusal)) {
-		return nil, errors.Join(err, r.files.forgetKey()) // so that the next request is a different one
+		return nil, errors.Join(err, r.files.forgetKey()) // a new key makes the next request a different one
 	}
 	return got, err
 }

@@ -310,8 +310,8 @@ func (s *sight) dropService(namespace, name string) {
 	s.finder.conf.Known.DropService(namespace, name)
 }
 
-// Malformed keeps the earlier state of an object that can't be decoded, unless it was deleted. A malformed Service is
-// no failure: the other Services matter more.
+// Malformed keeps the earlier state of an object that can't be decoded, unless it was deleted. A malformed Service
+// doesn't count as a failure, because the other Services matter more.
 func (s *sight) Malformed(m apiclient.Malformed) {
 	switch {
 	case s.entry.key.Kind == object.Service:

@@ -15,7 +15,7 @@ import (
 )
 
 func find[T object.Object](v view, k object.Key) (o T, err error) {
-	if k.Name == "" { // the API has no such object
+	if k.Name == "" { // no object of the API has an empty name
 		return o, notFound(k)
 	}
 	v.finder.mu.Lock()

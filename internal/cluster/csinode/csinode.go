@@ -51,7 +51,7 @@ type Config struct {
 }
 
 // Object maintains the CSINode object of this node. It reads the object when it starts, when a driver registers and
-// after the API server has recovered: until then it doesn't notice changes by others.
+// after the API server has recovered. Between these times it doesn't notice changes by other clients.
 type Object struct {
 	conf Config
 

@@ -42,8 +42,8 @@ const patience = time.Second
 
 // Server reports whether the API server can be reached.
 type Server interface {
-	// Reached reports whether the server answers, since when, and why it doesn't. The time is zero before the first
-	// call.
+	// Reached reports whether the server answers, and since when that has been so. If the server doesn't answer, err is
+	// the reason. The time is zero before the first call.
 	Reached() (ok bool, since time.Time, err error)
 }
 

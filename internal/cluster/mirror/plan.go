@@ -63,7 +63,7 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 		calls[name] = &call{namespace: m.Namespace, name: m.Name, remove: m.UID}
 	}
 	for name, p := range static {
-		if p.DeletionTimestamp == nil { // else it is terminating, and its mirror pod was deleted
+		if p.DeletionTimestamp == nil { // a terminating pod has none: its mirror pod was deleted
 			calls[name] = &call{namespace: p.Namespace, name: p.Name, make: mirrorOf(p, node)}
 		}
 	}
@@ -98,8 +98,8 @@ func mirrorOf(static *v1.Pod, node owner) *v1.Pod {
 			{APIVersion: "v1", Kind: "Node", Name: node.name, UID: node.uid, Controller: ptr.To(true)}},
 	}, Spec: *static.Spec.DeepCopy()}
 	m.Annotations[v1.MirrorPodAnnotationKey] = static.Annotations[pod.AnnotationConfigHash]
-	// The API server computes the priority from priorityClassName, and refuses any other. A pod can't be created with
-	// ephemeral containers.
+	// The API server computes the priority from priorityClassName, and refuses another value. A pod can't be created
+	// with ephemeral containers.
 	m.Spec.Priority, m.Spec.EphemeralContainers = nil, nil
 	return m
 }

@@ -32,7 +32,7 @@ func checkDriver(labels map[string]string, d *nodefacts.CSIDriver) error {
 // driverPatch is the strategic merge patch that sets the annotation with these IDs, and adds the labels that the object
 // doesn't have; nil if the object has all of them.
 func driverPatch(n *v1.Node, ids, topology map[string]string) ([]byte, error) {
-	changes := map[string]any{} // no null: that would remove all labels
+	changes := map[string]any{} // not nil: JSON's null would remove all labels
 	labels := maps.Clone(topology)
 	maps.DeleteFunc(labels, func(key, _ string) bool { _, has := n.Labels[key]; return has })
 	if len(labels) > 0 {
@@ -87,7 +87,7 @@ func (n *Node) publishDrivers(ctx context.Context, next time.Time) (time.Time, e
 			return next, err
 		}
 		if n.object.UID != uid {
-			return time.Now(), nil // it is another object, which has to be reconciled first
+			return time.Now(), nil // the object was replaced by another one, which has to be reconciled first
 		}
 		results = maps.Clone(n.drivers)
 		results[d.Name] = nodefacts.CSIEntry{Generation: d.Generation, Refused: refused}

@@ -15,7 +15,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Volumes says which attachable volumes the node wants or uses. The zero Volumes leaves the object's list as it is.
+// Volumes says which attachable volumes the node wants or uses. With the zero Volumes, the list in the object isn't
+// changed.
 type Volumes struct {
 	// InUse returns the sorted names of the volumes; nil while they aren't determined yet.
 	InUse func() []v1.UniqueVolumeName
@@ -212,7 +213,7 @@ func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) err
 	switch {
 	case v.older != nil && v.older.newer(v.version):
 		v.lists = v.older
-	case v.watched && (v.lists == nil || v.lists.newer(v.version)): // the object has changed since, or is gone
+	case v.watched && (v.lists == nil || v.lists.newer(v.version)): // the watch's state is newer
 	default:
 		v.lists = listsOf(object)
 	}

@@ -29,7 +29,7 @@ type Pods interface {
 	Watch(ctx context.Context, to apiclient.Sight)
 	// PatchStatus applies a strategic merge patch to a pod's status, and returns the object as the server has it.
 	PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error)
-	// Create creates a mirror pod; a node may not create any other.
+	// Create creates a mirror pod. A node may not create other pods.
 	Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error)
 	// Delete deletes the object with this UID immediately, without a grace period.
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error

@@ -33,7 +33,7 @@ const (
 func statusEquality() conversion.Equalities {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
-		return equality.Semantic // the only effect is more patches
+		return equality.Semantic // then some patches are sent that aren't needed
 	}
 	return e
 }
@@ -50,8 +50,8 @@ func owned(status, api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// mayWrite reports whether the agent writes a condition that others may write, too: PodScheduled if nobody has
-// written it, and DisruptionTarget if this agent ended the pod and nobody had set it.
+// mayWrite reports whether the agent writes a condition that others may write, too. It writes PodScheduled if the
+// object doesn't have it, and DisruptionTarget if this agent ended the pod and no other client had set the condition.
 func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 	there, c := pod.Condition(api, t), pod.Condition(ours, t)
 	switch {

@@ -275,7 +275,7 @@ func (p *Publisher) handleResult(r result) {
 		s.sent, s.acknowledged = r.step.is, owned(&r.answer.Status, &r.answer.Status, r.step.is)
 		s.differs = time.Time{}
 		p.conf.Cache.Answered(r.answer)
-	case Replaced(r.err): // the watch is about to report it
+	case Replaced(r.err): // the watch is about to report that the object is gone
 		s.backoff.Wait(awaitWatch)
 	default:
 		if !s.backoff.Failed(r.err) {

@@ -156,8 +156,8 @@ type Entry struct {
 }
 
 // Match returns the credentials of the entries for this image, in the order to try them: by pattern, in reverse
-// alphabetical order, as documented for CredentialProviderResponse.Auth. Of two patterns with a common prefix the
-// longer one is first, and * comes last. Entries with equal patterns keep their order, and duplicates are removed.
+// alphabetical order, as documented for CredentialProviderResponse.Auth. If one pattern is the beginning of another,
+// the longer one is first, and * comes last. Entries with equal patterns keep their order, and duplicates are removed.
 func Match(entries []Entry, image Image) []Credential {
 	var matching []Entry
 	for _, e := range entries {

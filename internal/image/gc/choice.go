@@ -138,7 +138,7 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 // pods that use them have arrived.
 const settling = time.Hour
 
-// regular removes images that are too old, then those that have to go for space.
+// regular removes the images that are too old, and then images to free space.
 func (p *plan) regular(f facts, free []Image) {
 	var rest []Image
 	settled := f.Policy.MaxAge > 0 && f.since(f.Began) >= min(settling, f.Policy.MaxAge)

@@ -47,8 +47,8 @@ func NewGuard() *Guard {
 	}
 }
 
-// Acquire protects images with this name from removal until Release. If one is being removed, it waits; it fails only
-// if ctx ends first. by is the user to report as the reason why the image stays.
+// Acquire protects images with this name from removal until Release. If such an image is being removed, Acquire waits;
+// it fails only if ctx ends first. by is the user to report as the reason why the image stays.
 func (g *Guard) Acquire(ctx context.Context, name string, by User) (*Hold, error) {
 	h := &Hold{guard: g, name: key(name), by: by}
 	err := g.afterRemoval(ctx, h.name, func() {

@@ -33,7 +33,7 @@ func (c *Conn) StreamContainers(ctx context.Context, filter *runtimeapi.Containe
 	})
 }
 
-// client is a Lister with a client of its own.
+// client implements Lister by a client of the CRI.
 type client struct {
 	rt runtimeapi.RuntimeServiceClient
 }

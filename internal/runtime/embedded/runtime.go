@@ -278,7 +278,7 @@ func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	if found, err := ours(ctx, l); err != nil || found {
 		return found, err
 	}
-	if found, err := runs(l); err != nil || found { // also a containerd that doesn't answer
+	if found, err := runs(l); err != nil || found { // finds also a containerd that doesn't answer
 		return found, err
 	}
 	state, err := filepath.EvalSymlinks(l.State()) // as in the mount table
@@ -381,7 +381,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 	r.mu.Unlock()
 	if r.config.OnStart != nil {
 		if err := r.config.OnStart(p.PID()); err != nil {
-			return errors.Join(err, p.Stop(ctx)) // Run waits for its end, and starts another one
+			return errors.Join(err, p.Stop(ctx)) // Run waits for the process's end, and starts another one
 		}
 	}
 	if err := r.awaitReady(ctx, p, !adopted); err != nil {

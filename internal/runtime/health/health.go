@@ -138,7 +138,7 @@ func (s *State) apply(info Info, st *runtimeapi.StatusResponse, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.info.Ready || err != nil && s.poll == 0 {
-		return // the runtime may return as another version
+		return // the version isn't stored: the runtime may return as another one
 	}
 	statusError := ""
 	can, unready := s.can, []string(nil)

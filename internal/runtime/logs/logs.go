@@ -156,7 +156,7 @@ func (r *Reader) Copy(ctx context.Context, w io.Writer, req Request, instances I
 		return c.lines.Flush()
 	}
 	if err != nil {
-		_ = c.lines.Flush() // the first error is the one that counts
+		_ = c.lines.Flush() // err came first, and is returned
 	}
 	return err
 }

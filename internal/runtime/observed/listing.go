@@ -142,7 +142,7 @@ func (l *listing) note(s slot, i instance) {
 	top := l.newest[s]
 	for n, other := range top {
 		switch {
-		case other.id == i.id: // a second part of the list has it, too
+		case other.id == i.id: // another part of the list has the same instance
 			return
 		case other.id == "" || newer(i.attempt, i.created, i.id, other.attempt, other.created, other.id):
 			copy(top[n+1:], top[n:])

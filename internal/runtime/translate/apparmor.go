@@ -10,9 +10,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appArmorProfile returns the container's AppArmor profile for the runtime: the container's own, or that of its
-// deprecated annotation, or the pod's. nil leaves it to the runtime, which uses its default profile on hosts with
-// AppArmor. loaded reports whether a profile is loaded on the host; nil leaves that check to the runtime.
+// appArmorProfile returns the container's AppArmor profile for the runtime: the container's own, or the profile in its
+// deprecated annotation, or the pod's. If the result is nil, the runtime chooses: it uses its default profile on hosts
+// with AppArmor. loaded reports whether a profile is loaded on the host; if it is nil, only the runtime checks that.
 func appArmorProfile(p *v1.Pod, c *v1.Container,
 	loaded func(profile string) (bool, error)) (*runtimeapi.SecurityProfile, error) {
 	profile, err := pod.AppArmorProfile(p, c)

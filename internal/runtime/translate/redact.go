@@ -20,7 +20,7 @@ var ErrRedacted = errors.New(
 func Redacted(c *v1.Container) bool {
 	words := c.Command
 	if len(words) == 0 {
-		words = c.Args // if the image has no entrypoint, they start with the program
+		words = c.Args // if the image has no entrypoint, the args start with the program
 	}
 	return len(words) > 0 && strings.Contains(words[0], "$(") && knowsSecrets(c)
 }

@@ -38,8 +38,8 @@ func (e *NoAgentError) Error() string {
 // Unwrap returns the cause.
 func (e *NoAgentError) Unwrap() error { return e.Err }
 
-// Client calls the agent's API. Its methods may be called concurrently; each call has a connection of its own, which
-// it closes at its end.
+// Client calls the agent's API. Its methods may be called concurrently. Each call opens a connection and closes it at
+// the end.
 type Client struct {
 	path string
 	http *http.Client

@@ -23,7 +23,7 @@ type Details struct {
 	// event causes the next sync.
 	Waits []Wait    `json:"waits,omitempty"`
 	Wake  time.Time `json:"wake,omitzero"`
-	// Stopping is the reason why the pod has to stop; empty if it doesn't.
+	// Stopping is the reason why the pod has to stop; empty if it doesn't have to.
 	Stopping string `json:"stopping,omitempty"`
 	// Eviction is set while the node has to evict pods, and may evict this one.
 	Eviction *EvictionRank `json:"eviction,omitempty"`

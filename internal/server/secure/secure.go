@@ -48,7 +48,7 @@ func Listener(c Config) (server.Listener, error) {
 	if err := errors.Join(errSuites, errCurves, errVersion); err != nil {
 		return server.Listener{}, err
 	}
-	if len(suites) == 0 && oldest >= tls.VersionTLS12 { // older versions need their own suites
+	if len(suites) == 0 && oldest >= tls.VersionTLS12 { // versions before TLS 1.2 need other suites
 		suites = defaultSuites()
 	}
 	return server.Listener{

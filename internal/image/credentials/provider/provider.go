@@ -23,8 +23,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials/provider/execplugin"
 )
 
-// maxAtOnce limits the plugin processes at one time. Each may take a minute if its cloud doesn't respond, and
-// shouldn't block all others; but a starting node shouldn't start a hundred processes either.
+// maxAtOnce limits the number of plugin processes at one time. A single plugin may take a minute if its cloud doesn't
+// respond, and mustn't block all other plugins; but a starting node mustn't start a hundred processes.
 const maxAtOnce = 8
 
 // Metrics counts calls of plugins (kubelet_credential_provider_plugin_duration and

@@ -167,8 +167,8 @@ func (im *Importer) Sync(ctx context.Context) error {
 	}
 	err = next.write(im.record)
 	if atomicfile.DiskFull(err) {
-		// Without the record these archives are imported again by the next agent. This one has to go on: it may be
-		// the only one that can free the disk.
+		// Without the record, the next agent imports these archives again. This agent has to continue: it may be the
+		// only one that can free disk space.
 		im.log.Error(err, "The record of imported images can't be written")
 		im.full.Store(true)
 		return nil

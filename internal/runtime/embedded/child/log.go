@@ -41,7 +41,7 @@ func LastLine(path string) string {
 	}
 	defer f.Close()
 	if _, err := f.Seek(-4096, io.SeekEnd); err != nil {
-		// The log is shorter than that.
+		// The log is shorter than 4096 bytes.
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return ""
 		}

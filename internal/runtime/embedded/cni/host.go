@@ -168,8 +168,8 @@ func (n Network) checkOwner(link netlink.Link) error {
 		n.Bridge, link.Attrs().Alias)
 }
 
-// Owns reports whether the bridge was created for this agent. Its alias shows that; if a plugin recreated a removed
-// bridge, which has no alias, its address shows it.
+// Owns reports whether the bridge was created for this agent: its alias names the owner. A bridge that a plugin
+// recreated after its removal has no alias, and is recognized by its address.
 func (n Network) Owns(link netlink.Link) bool {
 	if link.Attrs().Alias != "" {
 		return link.Attrs().Alias == n.alias()

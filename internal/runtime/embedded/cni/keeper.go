@@ -102,7 +102,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// notifiesChanges reports whether the kernel notifies of changes of iptables' rules, which it does for nftables.
+// notifiesChanges reports whether the kernel notifies of changes of iptables' rules. It does if iptables uses nftables.
 func notifiesChanges(ctx context.Context) bool {
 	version, err := output(ctx, "iptables", "-V")
 	return err == nil && strings.Contains(string(version), "nf_tables")

@@ -16,7 +16,7 @@ import (
 // tidy completes rotations: it removes leftovers and excess files, checks whether the runtime still writes to the
 // renamed file, and compresses all renamed files but the newest.
 func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err error) {
-	c.untidy, c.files = false, conf.MaxFiles // a rotation meanwhile leaves more to do
+	c.untidy, c.files = false, conf.MaxFiles // set at the start, because a rotation may set them again meanwhile
 	done := false
 	defer func() { c.untidy = c.untidy || err != nil || !done }()
 	dir, err := r.open(conf.Root, c.dir)

@@ -77,7 +77,7 @@ func (n *Node) cancelExit(c *container) {
 	c.exit = nil
 }
 
-// end ends a running container and publishes that. As in containerd, if the runtime is down when a container ends,
+// end ends a running container and publishes the event. As in containerd, if the runtime is down when a container ends,
 // its exit code is lost.
 func (n *Node) end(c *container, code int32, reason string) {
 	if !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {

@@ -102,7 +102,7 @@ type Config struct {
 	Pressure func() pressure.Status
 	// Evictions returns the transcript of decisions about evictions.
 	Evictions func() []byte
-	// Thrashing describes a machine that mostly swaps; empty for others.
+	// Thrashing returns a description of the machine if it mostly swaps, otherwise an empty string.
 	Thrashing func() string
 	Rank      func(types.UID) *pressure.Rank
 	// MissingPullSecrets returns the names of a pod's pull secrets that don't exist.
@@ -184,8 +184,8 @@ func (v View) whyNotBegun(d *pod.Desired, list []*podstatus.Entry, message strin
 	return pod.Wait{Code: pod.WaitDecision}
 }
 
-// named returns the pods of this name in a list of podstatus.Store: usually one, but two while one replaces the
-// other.
+// named returns the pods of this name in a list of podstatus.Store. Usually there is one; there are two while one pod
+// replaces the other.
 func named(list []*podstatus.Entry, namespace, name string) []*podstatus.Entry {
 	before := func(p *v1.Pod) int {
 		return cmp.Or(strings.Compare(p.Namespace, namespace), strings.Compare(p.Name, name))
