@@ -40,17 +40,17 @@
 // and nodeobject the parts of the node that say where pods may run. lastknown appends changes to one log file, at
 // most once a second with one sync, and rewrites that file when it has grown. Nothing in it expires.
 //
-// An agent that is started while the server is away, or while the server has sent nothing for a second, reports those
-// pods as Pending: they run, and no pod is removed because it is missing among them. Secrets and tokens are on disk
-// only if an administrator has configured a key; each is encrypted so that it can be decrypted only under its own
-// name. The first complete list replaces all that. An empty list from a server where the Node has another UID is the
-// exception: apisource keeps the pods for --hold-pods-for (5 minutes), and then until the server confirms that it
-// still has none.
+// An agent may be started while the server is away, or has sent nothing for a second. It runs these stored pods:
+// apisource marks its report as Pending, so that no pod is removed because it isn't in the report. Secrets and tokens
+// are on disk only if an administrator has configured a key; each is encrypted so that it can be decrypted only under
+// its own name. The first complete list replaces the stored pods. An empty list from a server where the Node has
+// another UID is the exception: apisource keeps the pods for --hold-pods-for (5 minutes), and then until the server
+// confirms that it still has none.
 //
 // # Objects of the API server
 //
-// nodeobject reports the attachable volumes that the node uses in calls of their own, because another node may wait for
-// such a volume, and says which volumes are attached.
+// nodeobject reports the attachable volumes that the node uses in separate calls, because another node may wait for
+// such a volume. It also publishes as facts which volumes are attached.
 //
 // clusterobjects reads an object by name when the first pod needs it, and follows it until the last one has ended.
 // The executor waits some seconds for a first answer (Finder.Await) before it reports a failure, and calls

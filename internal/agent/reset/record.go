@@ -29,8 +29,8 @@ import (
 )
 
 // record is the install record, a file in the root directory. It contains the format of the directory's files, so that
-// an older agent refuses to start, and the settings by which the agent creates objects outside of the directory, so
-// that a reset needs nothing but the directory's path.
+// an older agent refuses to start. It also contains the settings by which the agent creates objects outside of the
+// directory, so that a reset needs only the directory's path.
 type record struct {
 	// Version is the format of the root directory as a whole: see recordVersion.
 	Version int `json:"version"`

@@ -167,8 +167,8 @@ func (c *Client) Reached() (ok bool, since time.Time, err error) { return c.reac
 // Subscribe returns a channel that receives after Reached changed. stop ends the subscription.
 func (c *Client) Subscribe() (woken <-chan struct{}, stop func()) { return c.reach.changed.Subscribe() }
 
-// Recovered returns a channel that receives after a call succeeded when earlier ones had failed because the server
-// was unreachable, failing or overloaded, and after the kubeconfig has changed. stop ends the subscription.
+// Recovered returns a channel that receives when a call succeeds after earlier calls have failed because the server was
+// unreachable, failing or overloaded. It also receives when the kubeconfig has changed. stop ends the subscription.
 func (c *Client) Recovered() (woken <-chan struct{}, stop func()) {
 	return c.reach.recovered.Subscribe()
 }

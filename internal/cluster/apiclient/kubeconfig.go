@@ -346,8 +346,8 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 	}
 }
 
-// renewed uses the rotated certificate if it is newer than the kubeconfig's, is for the same user, and isn't the only
-// one of the two that has expired. A signer may change the subject: users are compared by common name.
+// renewed uses the rotated certificate if it is newer than the kubeconfig's and for the same user, unless only the
+// rotated one has expired. A signer may change the subject, so users are compared by common name.
 func (r *reading) renewed(u *user, now time.Time) bool {
 	if r.rotated == "" || u.CertificateData == "" && u.Certificate == r.rotated {
 		return false

@@ -89,9 +89,9 @@ const (
 	immutable = time.Minute
 	// leastTTL is the shortest time between reads of one object, if it isn't watched.
 	leastTTL = time.Second
-	// An unbound claim, a volume that isn't attached, or a missing object, is read again at intervals that grow from
-	// firstPoll (firstAttachPoll for a VolumeAttachment) to lastPoll, as long as a pod has asked for it within
-	// interest: waiting pods ask every few minutes.
+	// An object that a pod can't use (an unbound claim, a volume that isn't attached, or a missing object) is read
+	// again at intervals that grow from firstPoll (firstAttachPoll for a VolumeAttachment) to lastPoll. That ends when
+	// no pod has asked for the object within interest; waiting pods ask every few minutes.
 	firstPoll, lastPoll = 100 * time.Millisecond, 30 * time.Second
 	firstAttachPoll     = time.Second
 	interest            = 10 * time.Minute

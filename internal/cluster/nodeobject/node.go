@@ -122,9 +122,9 @@ const (
 	callLimit = 10 * time.Second
 	// jitter is the largest fraction of Every by which an unchanged status is delayed.
 	jitter = 0.5
-	// firstLook is how long a new agent that finds the object Ready leaves it so, while the agent hasn't determined yet
-	// that the node is ready. The runtime keeps running between two agents, the CSINode object is read only after the
-	// node's object, and a readiness that changes twice would move traffic and pods.
+	// firstLook is how long a new agent leaves the object's condition Ready true, if it finds it so, while the agent
+	// hasn't determined yet that the node is ready. The runtime keeps running between two agents, the CSINode object is
+	// read only after the node's object, and a readiness that changes twice would move traffic and pods.
 	firstLook = 5 * time.Second
 	// longest is the upper bound of Every.
 	longest = 365 * 24 * time.Hour

@@ -27,12 +27,12 @@ type Volumes struct {
 // together is how long a changed list waits for further changes.
 const together = 20 * time.Millisecond
 
-// volumesInUse maintains status.volumesInUse, and publishes which volumes are attached. Its calls are its own: a slow
+// volumesInUse maintains status.volumesInUse, and publishes which volumes are attached. It makes separate calls: a slow
 // or failing call for another part of the object must not delay a volume, here or on the node that needs it next.
 //
 // A controller that detaches a volume removes it from status.volumesAttached, and then detaches it only if
 // status.volumesInUse doesn't have it. So a volume that is in both lists of one state of the object stays attached, as
-// long as no later call removes it from the first list. States before the answer to the last call prove nothing.
+// long as no later call removes it from volumesInUse. States before the answer to the last call prove nothing.
 type volumesInUse struct {
 	conf  Config
 	woken wake.Slot

@@ -86,8 +86,8 @@ type standing struct {
 // NewLogSweep returns a sweep that does nothing before Run.
 func NewLogSweep(c LogsConfig) *LogSweep { return &LogSweep{Debounce: wake.NewDebounce(every), cfg: c} }
 
-// Run sweeps at the start, after each Wake (which callers that observe deleted pods have to call), at most once a
-// minute, and every 30 minutes, until ctx ends. The error is nil.
+// Run sweeps at the start, every 30 minutes, and after each Wake, but at most once a minute, until ctx ends. Callers
+// that observe deleted pods have to call Wake. The error is nil.
 func (s *LogSweep) Run(ctx context.Context) error {
 	for {
 		began := time.Now()

@@ -14,9 +14,9 @@ var ErrRedacted = errors.New(
 	"the runtime can't start the program that its command names; its message is redacted, as it quotes the name, and " +
 		"that may hold a Secret's value: check that the program exists in the image and may be executed")
 
-// Redacted reports whether the runtime's messages about the container may contain a Secret's value: runtimes quote
-// the name of a program that they can't start, and this container has variables from a Secret and a program name
-// with variables in it.
+// Redacted reports whether the runtime's messages about the container may contain a Secret's value. That is so if the
+// container has variables from a Secret, and the name of its program contains variables: runtimes quote the name of a
+// program that they can't start.
 func Redacted(c *v1.Container) bool {
 	words := c.Command
 	if len(words) == 0 {

@@ -52,9 +52,9 @@ func (r *Rotator) overtake(ctx context.Context, c *container) {
 	}
 }
 
-// followed reports whether no process writes to the newest renamed file any more. After lingerTime with a writer,
-// the runtime must have missed the rotation (an agent or a runtime died, or a call failed late), and followed
-// repeats the call.
+// followed reports whether no process writes to the newest renamed file any more. If a process still writes to it after
+// lingerTime, the runtime must have missed the rotation (an agent or a runtime died, or a call failed late), and
+// followed repeats the call.
 func (r *Rotator) followed(ctx context.Context, dir directory, c *container, newest layout.Name) (bool, error) {
 	if newest == (layout.Name{}) {
 		return true, nil
