@@ -77,10 +77,10 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 // listenAgain is the delay between attempts to listen on the local API's socket.
 const listenAgain = 2 * time.Second
 
-// localModule serves the local API to commands on this machine, and calls started once its socket listens. If the disk
-// is full or has no free inode, it gives up the reserve, because only commands can stop pods then. If there is no
-// reserve, the agent starts without the API, and the module tries again every listenAgain. With stopAll, the agent also
-// starts without the API if the disk fails.
+// localModule serves the local API to commands on this machine, and calls the function started once its socket listens.
+// If the disk is full or has no free inode, it gives up the reserve, because only commands can stop pods then. If there
+// is no reserve, the agent starts without the API, and the module tries again every listenAgain. With stopAll, the
+// agent also starts without the API if the disk fails.
 func localModule(api *local.Server, root string, stopAll bool, started func(), reserve *room.Reserve,
 	log logr.Logger) modules.Module {
 	tolerated := atomicfile.DiskFull
@@ -124,7 +124,7 @@ func localModule(api *local.Server, root string, stopAll bool, started func(), r
 	}
 }
 
-// onHangUp returns a function that calls ask on each signal that hangUp receives, until its context ends.
+// onHangUp returns a function that calls the function ask on each signal that hangUp receives, until its context ends.
 func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -267,8 +267,8 @@ func oomModule(device string, record events.Node, log logr.Logger) modules.Modul
 	}
 }
 
-// orLogged returns a start function that calls begin. It logs an error of begin, with the message consequence,
-// instead of returning it.
+// orLogged returns a start function that calls the function begin. It logs an error of begin, with the message
+// consequence, instead of returning it.
 func orLogged(begin func(context.Context) error, log logr.Logger, consequence string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := begin(ctx); err != nil {
@@ -348,8 +348,8 @@ const (
 	releaseEvery = 10 * time.Minute
 )
 
-// releaseAtRest returns a function that calls release when the agent comes to rest: after its start, and after later
-// changes of pods, of which watch notifies.
+// releaseAtRest returns a function that calls the function release when the agent comes to rest: after its start, and
+// after later changes of pods, of which watch notifies.
 func releaseAtRest(watch func() (<-chan struct{}, func()), release func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		changed, cancel := watch()

@@ -86,8 +86,8 @@ func levelSetter(set func(uint32, string) error, reloader *config.Reloader) func
 	}
 }
 
-// watchConfig returns a function that calls look after each change of the configuration's files, until its context
-// ends. If the files can't be watched, it logs that; then only SIGHUP reloads the configuration.
+// watchConfig returns a function that calls the function look after each change of the configuration's files, until its
+// context ends. If the files can't be watched, it logs that; then only SIGHUP reloads the configuration.
 func watchConfig(watched *filewatch.Instance, sources []string, look func(),
 	log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {

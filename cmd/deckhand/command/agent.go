@@ -209,7 +209,7 @@ func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *fo
 	return err
 }
 
-// forward sends the agent's snapshots to the channel to, until ctx ends or the agent stops.
+// forward sends the agent's snapshots to a channel, until ctx ends or the agent stops.
 func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot) error {
 	defer close(to)
 	for snapshot, err := range client.Watch(ctx) {

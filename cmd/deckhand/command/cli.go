@@ -51,7 +51,8 @@ type Deps struct {
 	Up func(ctx context.Context, request UpRequest) error
 
 	// StopAll runs an agent that stops the pods of the last agent with this root directory. It returns ErrAllStopped
-	// when they have stopped, or nil if there is nothing to stop. It calls started once the local API serves requests.
+	// when they have stopped, or nil if there is nothing to stop. It calls the function started once the local API
+	// serves requests.
 	StopAll func(ctx context.Context, rootDir string, started func()) error
 	// Leftovers describes what Reset would remove, with one string for each thing.
 	Leftovers func(rootDir string) ([]string, error)

@@ -66,8 +66,8 @@ empty emptyDir volumes, and no restarts counted.
 	})
 }
 
-// steeringCommand completes the definition of cmd, and returns it. The command calls do for the named pods, and then
-// prints done for each pod.
+// steeringCommand completes the definition of cmd, and returns cmd. The command calls the function do for the named
+// pods, and then prints the text done for each pod.
 func (a *app) steeringCommand(cmd *cobra.Command, done string,
 	do func(context.Context, *local.Client, ...types.NamespacedName) error) *cobra.Command {
 	cmd.GroupID = groupRun

@@ -20,8 +20,8 @@ func bootstrap(own apiclient.Config, kubeconfig string) bootstrapper {
 	return bootstrapper{own}
 }
 
-// ask calls do with a client that has the bootstrap credentials. It repeats the call while the API server can't be
-// used, and returns after the client has stopped.
+// ask calls the function do with a client that has the bootstrap credentials. It repeats the call while the API server
+// can't be used, and returns after the client has stopped.
 func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certificates.Requests) error) error {
 	client, err := apiclient.New(b.conf)
 	if err != nil {
@@ -40,8 +40,8 @@ func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certific
 	return err
 }
 
-// again calls do until it succeeds, fails for another reason than an API server that can't be used, or ctx ends. The
-// client logs once that the API server can't be used.
+// again calls the function do until do succeeds or ctx ends. It also ends if do fails for another reason than an API
+// server that can't be used. The client logs once that the API server can't be used.
 func again(ctx context.Context, client *apiclient.Client, do func() error) error {
 	changed, stop := client.Subscribe()
 	defer stop()

@@ -263,7 +263,8 @@ func (c *Client) call(ctx context.Context, class Class, r Resource, verb string,
 
 type sentKey struct{}
 
-// whenSent returns a context that calls sent right before a call is sent, after its rate limit.
+// whenSent returns a context for a call. The function sent is called right before that call's request is sent, after
+// the delay of the rate limit.
 func whenSent(ctx context.Context, sent func()) context.Context {
 	return context.WithValue(ctx, sentKey{}, sent)
 }

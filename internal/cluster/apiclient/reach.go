@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// errNotAsked is the error before the first call.
+// errNotAsked is the error that Reached returns before the first call.
 var errNotAsked = errors.New("the API server wasn't asked yet")
 
 // repeatAfter is the shortest time between two log messages about the same trouble, if the server answers in between.

@@ -39,7 +39,8 @@ type ClientConfig struct {
 	Kubeconfig, Bootstrap string
 	// Rotate says that the certificate is renewed before it expires.
 	Rotate bool
-	// Requests use the node's credentials. AsBootstrap calls do with requests that use the credentials of Bootstrap.
+	// Requests use the node's credentials. AsBootstrap calls the function do with requests that use the credentials of
+	// Bootstrap.
 	Requests    Requests
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Refused reports that the API server doesn't accept the node's credentials.
@@ -126,8 +127,8 @@ func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// ask calls do with requests that use the node's credentials. If the node has no usable credentials, ask calls do with
-// requests that use Bootstrap's, and writes Kubeconfig.
+// ask calls the function do with requests that use the node's credentials. If the node has no usable credentials, the
+// requests use Bootstrap's, and ask writes Kubeconfig.
 func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Context, Requests) error) error {
 	cert, err := c.current(r)
 	switch {

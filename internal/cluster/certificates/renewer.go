@@ -42,8 +42,8 @@ type Config struct {
 	// Current is the certificate in use; nil if none is needed. An error says that a needed one is missing or
 	// unusable.
 	Current func() (*tls.Certificate, error)
-	// Ask calls do with the API server's certificate signing requests, unless no request is needed. A certificate
-	// that do saves is in use when Ask returns.
+	// Ask calls the function do with the API server's certificate signing requests, unless no request is needed. A
+	// certificate that do saves is in use when Ask returns.
 	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Changed receives when the result of Wanted or Current may have changed.
 	Changed <-chan struct{}
@@ -89,8 +89,8 @@ func New(c Config) *Renewer {
 	return &Renewer{conf: c, files: files{c.Dir, c.Name}, clock: wake.NewSlot()}
 }
 
-// ClockChanged computes again when the certificate has to be renewed, because the clock was set or the machine was
-// suspended: the timer for the renewal doesn't follow.
+// ClockChanged makes Run compute the time of the renewal again, because the clock was set or the machine was suspended:
+// the timer for the renewal doesn't follow the clock.
 func (r *Renewer) ClockChanged() { r.clock.Wake() }
 
 // patience is how long a problem lasts before Problem returns it: most problems pass by themselves.

@@ -128,7 +128,7 @@ func (f *Finder) Run(ctx context.Context) error {
 	return nil
 }
 
-// spawn calls do in a goroutine while Run runs, until stop. The lock is held.
+// spawn runs the function do in a goroutine while Run runs, until stop is called. The lock is held.
 func (f *Finder) spawn(do func(ctx context.Context)) (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
 	start := func() {

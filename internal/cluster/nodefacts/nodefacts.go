@@ -242,8 +242,8 @@ func (b *Board) Writer(name string, what Field) (*Writer, error) {
 	return &Writer{board: b, owned: what}, nil
 }
 
-// Set calls change with a copy of the facts, and wakes the watchers of those that it changed. Changes of facts that
-// the writer doesn't own are dropped. change must replace slices and maps, not modify them.
+// Set calls the function change with a copy of the facts, and wakes the watchers of the changed facts. Changes of facts
+// that the writer doesn't own are dropped. change must replace slices and maps, not modify them.
 func (w *Writer) Set(change func(*Facts)) {
 	b := w.board
 	b.mu.Lock()

@@ -87,9 +87,10 @@ const (
 	amountsGap = 100 * time.Millisecond
 )
 
-// due is when to send the status now. was is the last status, which was sent at the time sent. The next status is
-// sent immediately if the status of a condition has changed, soon if anything else has changed, otherwise when the
-// interval every is over. hurried says that the last status was sent sooner than minGap after the one before it.
+// due returns the time at which the status now has to be sent. was is the last status, and sent the time at which it
+// was sent. The status now is sent immediately if the status of a condition has changed, soon if anything else has
+// changed, otherwise when the interval every is over. hurried says that the last status was sent sooner than minGap
+// after the one before it.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case turned(was, now):

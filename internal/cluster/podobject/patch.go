@@ -118,7 +118,7 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent returns how soon the status now, the agent's, has to replace the status was, the API server's.
+// urgent returns how soon a status has to be sent: was is the status at the API server, now is the agent's.
 func urgent(was, now *v1.PodStatus) urgency {
 	over := pod.Terminal(now.Phase) != ""
 	switch {

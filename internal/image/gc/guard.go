@@ -89,7 +89,7 @@ func (h *Hold) Release() {
 	}
 }
 
-// afterRemoval waits until no removal with this key is active, and calls f with the lock held.
+// afterRemoval waits until no removal with this key is active, and calls f while it holds the lock.
 func (g *Guard) afterRemoval(ctx context.Context, key string, f func()) error {
 	for {
 		g.mu.Lock()

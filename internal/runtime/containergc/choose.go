@@ -25,7 +25,7 @@ type Limits struct {
 
 // Choice lists the ended instances that exceed the node's limit.
 type Choice struct {
-	// Pods maps pods to the sorted IDs of their excess instances. It has no pods without any.
+	// Pods maps pods to the sorted IDs of their excess instances. Pods without excess instances aren't in it.
 	Pods map[types.UID][]string
 	// Next is when more instances reach MinAge; zero if none will.
 	Next time.Time

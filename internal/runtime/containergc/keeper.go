@@ -172,8 +172,8 @@ func (k *Keeper) ends(pods []*pod.Observed, now time.Time, before map[string]tim
 	return ends
 }
 
-// setChosen stores the excess instances, by pod, and calls look for each pod with an instance that wasn't in excess
-// before.
+// setChosen stores the excess instances, by pod. It calls the function look for each pod with an instance that wasn't
+// in excess before.
 func (k *Keeper) setChosen(chosen map[types.UID][]string) {
 	var before map[types.UID][]string
 	if p := k.chosen.Swap(&chosen); p != nil {

@@ -30,7 +30,7 @@ func ClearTask(ctx context.Context, conn grpc.ClientConnInterface, container str
 	if err != nil && status.Code(err) != codes.NotFound {
 		return fmt.Errorf("kill remaining processes of container %s: %w", container, err)
 	}
-	// Returns when the task's first process has ended, at once if it already has.
+	// Wait returns when the task's first process has ended, at once if it already has.
 	if _, err := client.Wait(ctx, &api.WaitRequest{ContainerID: container}); err != nil &&
 		status.Code(err) != codes.NotFound {
 		return fmt.Errorf("wait for remaining processes of container %s: %w", container, err)

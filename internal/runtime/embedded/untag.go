@@ -142,8 +142,8 @@ func awaitStatus(ctx context.Context, conn grpc.ClientConnInterface, name string
 	})
 }
 
-// awaitNoticed calls done until it returns true: the CRI updates its images a while after containerd has changed
-// them.
+// awaitNoticed calls the function done until it returns true: the CRI updates its images a while after containerd has
+// changed them.
 func awaitNoticed(
 	ctx context.Context, conn grpc.ClientConnInterface, done func(cri.ImageServiceClient) (bool, error),
 ) error {

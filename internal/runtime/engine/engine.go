@@ -83,7 +83,7 @@ type Store interface {
 // Transfer is the progress of a pull.
 type Transfer = embedded.Transfer
 
-// Hooks are the parts of the agent that an engine uses, all of them required, and StopsOnly, the agent's mode.
+// Hooks connect an engine with the agent. All fields except StopsOnly are required.
 type Hooks struct {
 	// StopsOnly says that the agent only stops pods, and needs no images for that.
 	StopsOnly bool

@@ -39,7 +39,7 @@ func (r *refresher) want(uid types.UID) {
 	r.signal.Wake()
 }
 
-// run calls look for queued pods until ctx ends.
+// run calls the function look for queued pods until ctx ends.
 func (r *refresher) run(ctx context.Context, look func(context.Context, types.UID)) {
 	var g errgroup.Group
 	g.SetLimit(refreshConcurrency)

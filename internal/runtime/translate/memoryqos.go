@@ -33,7 +33,8 @@ type MemoryQoS struct {
 	Allocatable int64
 }
 
-// values puts into the map set the values of cgroup v2 files for the container that differ from the kernel's defaults.
+// values adds values of cgroup v2 files for the container to the map set: the values that differ from the kernel's
+// defaults.
 func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if !q.Enabled {
 		return

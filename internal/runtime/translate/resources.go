@@ -73,7 +73,7 @@ func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequ
 	return u
 }
 
-// unified puts values of cgroup v2 files for the container into the map set, and passes the map to the runtime.
+// unified adds values of cgroup v2 files for the container to the map set, and passes the map to the runtime.
 func (s *Settings) unified(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, set map[string]string) {
 	if s.CgroupV2 {
 		s.swapMax(p, c, set)

@@ -10,8 +10,8 @@ import (
 
 // FollowLogs copies a container's log to out as it grows. When the container restarts, it continues with the log of the
 // next instance, unless request.Previous is set. It ends when there won't be another instance, when ctx ends, or when
-// LimitBytes were copied. Before the log of each instance except the first, it calls restarted with the number of
-// that instance, which is the restart count.
+// LimitBytes were copied. Before the log of each instance except the first, it calls the function restarted with the
+// number of that instance, which is the restart count.
 func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writer,
 	restarted func(instance int)) error {
 	request.Follow = true

@@ -49,8 +49,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// stream calls write at once and after every wake-up, until the client leaves or the agent stops. Changes during a
-// pause, or while a slow client reads the last update, are merged into one update.
+// stream calls the function write at once and after every wake-up, until the client leaves or the agent stops. Changes
+// during a pause, or while a slow client reads the last update, are merged into one update.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan struct{}, write func() error) error {
 	ctx := r.Context()
 	flusher := http.NewResponseController(w)

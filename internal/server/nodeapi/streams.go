@@ -222,8 +222,8 @@ func parsePorts(texts []string) ([]int32, error) {
 	return ports, nil
 }
 
-// prepared calls prepare, which requests streams from the runtime, and returns the URL of those streams. If that fails
-// it answers the client with an error and returns nil.
+// prepared calls the function prepare, which requests streams from the runtime, and returns the URL of those streams.
+// If that fails it answers the client with an error and returns nil.
 func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *url.URL {
 	at, err := prepare()
 	if cri.IsUnimplemented(err) {

@@ -45,8 +45,9 @@ func newAnswers[T any](slots int, wait time.Duration) *answers[T] {
 	return a
 }
 
-// get returns the cached answer to a question. If there is none, it calls ask, which returns the answer and how long
-// the answer is valid. Only a salted hash of the question is stored, because a question may be a secret token.
+// get returns the cached answer to a question. If there is none, it calls the function ask, which returns the answer
+// and how long the answer is valid. Only a salted hash of the question is stored, because a question may be a secret
+// token.
 func (a *answers[T]) get(ctx context.Context, question []byte,
 	ask func(context.Context) (T, time.Duration, error)) (T, error) {
 	sum := sha256.New()

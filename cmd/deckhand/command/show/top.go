@@ -24,7 +24,7 @@ type TopOptions struct {
 // TopSorts are the sort keys of pods.
 var TopSorts = []string{"cpu", "memory", "disk", "network", "processes"}
 
-// usage returns a pod's usage of the resource of, which is one of TopSorts.
+// usage returns a pod's usage of a resource, which is one of TopSorts.
 func usage(p *statsapi.PodStats, of string) uint64 {
 	switch of {
 	case "memory":

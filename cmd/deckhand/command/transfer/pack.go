@@ -12,8 +12,9 @@ import (
 	"syscall"
 )
 
-// Pack writes the tree of files at the path name below root to an archive, under the path as. If as is ".", the archive
-// has only the content of the directory. Pack follows no symlinks. It calls remark for files that it omits.
+// Pack writes a tree of files to an archive. name is the path of the tree below root, and as is its path in the
+// archive. If as is ".", the archive has only the content of the directory. Pack follows no symlinks. It calls the
+// function remark for files that it omits.
 func Pack(archive io.Writer, root *os.Root, name, as string, remark func(string)) error {
 	w := tar.NewWriter(archive)
 	info, err := root.Lstat(name)

@@ -40,7 +40,8 @@ type overview struct {
 }
 
 // Overview prints the problems in a namespace and the recent warnings about the node (lately). An empty namespace means
-// all namespaces. The output is text, or in the format as. Overview reports whether everything is fine.
+// all namespaces. The output is text, or JSON or YAML if the parameter as requests that format. Overview reports
+// whether everything is fine.
 func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string,
 	now time.Time) (fine bool, err error) {
 	o := overviewOf(s, namespace)

@@ -50,8 +50,8 @@ func Crashes(e *local.Explanation) []local.LogRequest {
 	return list
 }
 
-// Print prints the explanation of a pod, as text or in the format as. The text has the last lines of logs in last, by
-// container name. Print reports whether the pod is fine.
+// Print prints the explanation of a pod. The output is text, or JSON or YAML if the parameter as requests that format.
+// last has the last lines of logs, by container name; the text includes them. Print reports whether the pod is fine.
 func Print(out io.Writer, e *local.Explanation, last map[string]string, as string,
 	now time.Time) (fine bool, err error) {
 	v := Of(e)

@@ -23,7 +23,7 @@ func (s *Sweeper) Run(ctx context.Context, started <-chan struct{}) error {
 	return nil
 }
 
-// run calls look after each of pauses, and after Patience if look returns true.
+// run calls the function look after each of pauses. If look returns true, the next call comes after Patience.
 func run(ctx context.Context, started <-chan struct{}, look func(context.Context) (again bool)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -177,7 +177,8 @@ func (d *Dirs) Used(p Pod) map[string]int64 {
 	return used
 }
 
-// each calls found for each file in the directories of the pod's containers; logs is the directory of all pods.
+// each calls the function found for each file in the directories of the pod's containers; logs is the directory of all
+// pods.
 func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) error {
 	return within(d.conf.PodLogsDir, func(logs *os.Root) error {
 		containers, err := fs.ReadDir(logs.FS(), p.directory())

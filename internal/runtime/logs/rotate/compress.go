@@ -19,8 +19,8 @@ import (
 // chunk is how many bytes are compressed between two calls of meanwhile.
 const chunk = 128 << 10
 
-// compress replaces a file without writers with its compressed version. If it fails, the file still exists. It
-// calls meanwhile repeatedly.
+// compress replaces a file without writers with its compressed version. If it fails, the file still exists. During the
+// compression, it calls the function meanwhile repeatedly.
 func compress(ctx context.Context, dir directory, file layout.Name, meanwhile func()) error {
 	temp, packed := file, file
 	temp.Temp, packed.Compressed = true, true
@@ -81,7 +81,8 @@ func pack(ctx context.Context, to io.Writer, from io.Reader, meanwhile func()) e
 	}
 }
 
-// during runs a function that may take long on a busy disk, and calls meanwhile periodically until it returns.
+// during runs the function do, which may take long on a busy disk. It calls the function meanwhile periodically until
+// do returns.
 func during(do func() error, meanwhile func()) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
