@@ -23,7 +23,7 @@ func (r *Records) load() {
 	}
 }
 
-// Present resolves pull intents and prunes records; ids are the images that the runtime had at since or later.
+// Present resolves pull intents and prunes records; ids are the images that the runtime had at the time since or later.
 func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
 	if err := errors.Join(r.Access.ResolveIntents(ctx, r.refOf), r.Access.Prune(ids, since)); err != nil &&
 		ctx.Err() == nil {

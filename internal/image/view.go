@@ -164,8 +164,8 @@ func (in *Images) Pull(ctx context.Context, name string, report func(PullProgres
 	return Image{ID: img.Ref, Refs: []string{name}, Size: uint64(max(img.Size, 0))}, nil
 }
 
-// progressOf returns the progress of an image's pull that was requested at since. Of several pulls, with different
-// credentials, it is the one that has transferred most.
+// progressOf returns the progress of an image's pull that was requested at the time since. Of several pulls, with
+// different credentials, it is the one that has transferred most.
 func progressOf(list []pull.Progress, since time.Time) PullProgress {
 	out := PullProgress{Since: since, Waiting: len(list) > 0}
 	for _, p := range list {

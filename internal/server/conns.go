@@ -232,7 +232,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.block(func() (int, error) { return c.Conn.Write(b) })
 }
 
-// block counts a handler as waiting for the peer while write runs.
+// block counts a handler as waiting for the peer while the function write runs.
 func (c *conn) block(write func() (int, error)) (n int, err error) {
 	c.now(func() { c.blocked++ })
 	defer func() {

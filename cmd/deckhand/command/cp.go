@@ -165,7 +165,7 @@ func split(p string) (dir, name string) {
 	return dir, name
 }
 
-// download copies the file or directory from in the container to the local path to.
+// download copies a file or directory in the container, the parameter from, to a local path, the parameter to.
 func (c *copier) download(ctx context.Context, from, to string) error {
 	dir, name := split(from)
 	into, as := to, name
@@ -201,7 +201,7 @@ func (c *copier) download(ctx context.Context, from, to string) error {
 	return err
 }
 
-// upload copies the local file or directory from to the path to in the container.
+// upload copies a local file or directory, the parameter from, to a path in the container, the parameter to.
 func (c *copier) upload(ctx context.Context, from, to string, noPreserve bool) error {
 	dir, name := split(from)
 	root, err := os.OpenRoot(dir)

@@ -381,8 +381,8 @@ needs --yes.`,
 	return cmd
 }
 
-// confirmPrune lists the unused images on standard error, and asks whether to remove them; any reports whether there
-// are any.
+// confirmPrune lists the unused images on standard error, and asks whether to remove them. The result any reports
+// whether there are unused images.
 func (a *app) confirmPrune(cmd *cobra.Command) (any bool, err error) {
 	list, err := a.client(cmd).PruneImages(cmd.Context(), true)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // script may each send a signal for the same stop.
 const deliberate = time.Second
 
-// AwaitSignals calls stop at the first signal, which requests a graceful stop, and returns at a later one, which
-// requests an immediate end.
+// AwaitSignals calls the function stop at the first signal, which requests a graceful stop, and returns at a later one,
+// which requests an immediate end.
 func AwaitSignals(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()

@@ -242,7 +242,7 @@ func nameOf(obj kruntime.Object) string {
 	return ""
 }
 
-// call makes one request and decodes the answer into the object into, unless that is nil.
+// call makes one request. It decodes the answer into an object, the parameter into, unless that is nil.
 func (c *Client) call(ctx context.Context, class Class, r Resource, verb string, into kruntime.Object,
 	build func(*rest.Request) *rest.Request) error {
 	most := int64(maxObject)

@@ -419,7 +419,8 @@ func (w *watcher) process(t watchEvent) error {
 	return nil
 }
 
-// refuse logs an object that can't be decoded, once for each error. were are the errors that were logged before.
+// refuse logs an object that can't be decoded, once for each error. The map were has the errors that were logged
+// before.
 func (w *watcher) refuse(m Malformed, were map[string]string) {
 	key, text := m.Namespace+"/"+m.Name, m.Error()
 	if were[key] != text {

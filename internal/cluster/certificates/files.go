@@ -47,8 +47,8 @@ func (f files) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// nextKey is the key of the next request: the key of the unanswered request if there is one, or a new key. It is
-// never the key of now, the current certificate (nil for none).
+// nextKey returns the key of the next request: the key of the unanswered request if there is one, or a new key. It
+// never returns the key of the current certificate, the parameter now (nil for none).
 func (f files) nextKey(now *tls.Certificate) (*ecdsa.PrivateKey, error) {
 	if text, err := safeopen.ReadRegular(f.pending(), maxFile); err == nil {
 		if block, _ := pem.Decode(text); block != nil {

@@ -185,7 +185,8 @@ func (r *Renewer) warnFinal() {
 	}
 }
 
-// warn calls Expires if the certificate in use, which file names, ends soon. why is the reason why it can't be renewed.
+// warn calls Expires if the certificate in use ends soon. file is the path of the file that names the certificate, and
+// why the reason why it can't be renewed.
 func (r *Renewer) warn(file, why string) {
 	now := r.unwarned()
 	if now == nil || time.Now().Before(warnsFrom(now)) {

@@ -277,8 +277,8 @@ func (s *sight) Listed(list apiclient.List) {
 	}
 }
 
-// carry copies the earlier state of Services that can't be decoded from before to all. If one of them can't be
-// identified, it copies every Service that wasn't listed.
+// carry copies Services from the map before to the map all: the Services whose new state can't be decoded. If one of
+// these can't be identified, carry copies every Service that wasn't listed.
 func carry(all, before map[string]map[string]*v1.Service, malformed []apiclient.Malformed) {
 	for _, m := range malformed {
 		if !m.Identified() {

@@ -181,7 +181,7 @@ func (s *Store) save() bool {
 	return err == nil
 }
 
-// encode encodes records, encrypts secret ones, and passes them to write.
+// encode encodes records, encrypts secret ones, and passes them to the function write.
 func encode(contents map[string]any, keys keys, write func(map[string]json.RawMessage) error) error {
 	records := make(map[string]json.RawMessage, len(contents))
 	for name, content := range contents {

@@ -48,8 +48,8 @@ func condition(s *v1.NodeStatus, kind v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// patch is the strategic merge patch from was to now; nil if they are equal. It handles both lists that the API
-// server merges.
+// patch is the strategic merge patch from the object was to the object now; nil if they are equal. It handles both
+// lists that the API server merges.
 func patch(was, now *v1.Node) ([]byte, error) {
 	p, err := apiclient.Difference(was, now)
 	if err != nil {
@@ -87,10 +87,10 @@ const (
 	amountsGap = 100 * time.Millisecond
 )
 
-// due returns the time at which the status now has to be sent. was is the last status, and sent the time at which it
-// was sent. The status now is sent immediately if the status of a condition has changed, soon if anything else has
-// changed, otherwise when the interval every is over. hurried says that the last status was sent sooner than minGap
-// after the one before it.
+// due returns the time at which a new status, the parameter now, has to be sent. was is the last status, and sent the
+// time at which it was sent. The new status is sent immediately if the status of a condition has changed, soon if
+// anything else has changed, otherwise when the interval every is over. hurried says that the last status was sent
+// sooner than minGap after the one before it.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case turned(was, now):

@@ -254,8 +254,8 @@ func (s *sight) Listed(all apiclient.List) {
 	}
 }
 
-// refuse records a pod that can't be decoded. It returns the pod's UID; empty if the pod can't be identified. had are
-// the earlier errors. mu is held.
+// refuse records a pod that can't be decoded. It returns the pod's UID; empty if the pod can't be identified. The map
+// had has the earlier errors. mu is held.
 func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]trouble) types.UID {
 	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 	since := time.Now()

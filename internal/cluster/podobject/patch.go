@@ -79,8 +79,8 @@ func sorted(s *v1.PodStatus) *v1.PodStatus {
 	return s
 }
 
-// patch is the strategic merge patch of a pod's status from was to now. It holds no fields of other writers, and
-// applies only to the object of this UID.
+// patch is the strategic merge patch of a pod's status from the state was to the state now. It holds no fields of other
+// writers, and applies only to the object of this UID.
 func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
 	status, err := apiclient.Difference(was, now)
 	if err != nil {

@@ -300,8 +300,8 @@ func (r *Records) writeRecord(image, ref string, known *v1beta1.ImagePullCredent
 	return nil
 }
 
-// Prune removes the records of images that aren't in present: the runtime's image references, listed at since or
-// later. It spares records that were written after since.
+// Prune removes the records of images that aren't in present: the runtime's image references, listed at the time since
+// or later. It spares records that were written after that time.
 func (r *Records) Prune(present []string, since time.Time) error {
 	names := make(map[string]bool, len(present))
 	for _, ref := range present {

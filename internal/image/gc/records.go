@@ -50,8 +50,8 @@ type sighting struct {
 }
 
 // see updates the records with the images on the node, and drops the records of other images. If the clock was set back
-// after a time was recorded, that time may be in the future; see replaces it by now, because otherwise the image would
-// count as just used until then.
+// after a time was recorded, that time may be in the future. Then it is replaced by the current time, because otherwise
+// the image would count as just used until then.
 func (r *records) see(now time.Time, seen []sighting) {
 	next := make(map[string]record, len(seen))
 	for _, s := range seen {

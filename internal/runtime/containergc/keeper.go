@@ -149,8 +149,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // ends returns the times at which the ended instances ended; nil if there is no MinAge. before is the result of the
 // previous call: the time of an end is determined only once, so that a later change of the clock doesn't change the
-// instance's age. If that time is in the future, because the clock was set back before the agent noticed the end, now
-// replaces it.
+// instance's age. If that time is in the future, because the clock was set back before the agent noticed the end, it is
+// replaced by now.
 func (k *Keeper) ends(pods []*pod.Observed, now time.Time, before map[string]time.Time) map[string]time.Time {
 	if k.limits.MinAge <= 0 {
 		return nil

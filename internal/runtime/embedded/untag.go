@@ -133,7 +133,7 @@ func giveName(
 	return err
 }
 
-// awaitStatus returns when done accepts the image that the CRI has by this name, nil if it has none.
+// awaitStatus returns when the function done accepts the image that the CRI has by this name, nil if it has none.
 func awaitStatus(ctx context.Context, conn grpc.ClientConnInterface, name string, done func(*cri.Image) bool) error {
 	request := &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}}
 	return awaitNoticed(ctx, conn, func(client cri.ImageServiceClient) (bool, error) {

@@ -262,8 +262,8 @@ func (c *cache) Listed(begun time.Time, uid types.UID, listed func(id string) bo
 	changed.each(c.wake)
 }
 
-// Revive reports that a list, started at begun, includes an instance. An instance that was recorded as removed more
-// than reviveTime before exists after all.
+// Revive reports that a list, started at begun, includes an instance. If the instance was recorded as removed more than
+// reviveTime before begun, it exists after all.
 func (c *cache) Revive(begun time.Time, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -172,9 +172,9 @@ func (l *listing) split() {
 	l.dead, l.newest = nil, nil
 }
 
-// noteMissing handles a status call that failed. there is false if the instance has been removed; it is dropped from
-// the list then. The error is set if the runtime as a whole doesn't answer. If there is true, the runtime refused only
-// this status.
+// noteMissing handles a status call that failed. The result there is false if the instance has been removed: then it is
+// dropped from the list. The error is set if the runtime as a whole doesn't answer. If the result there is true, the
+// runtime refused only this status.
 func (l *listing) noteMissing(id string, identity translate.Identity, k Knowledge, err error) (there bool, _ error) {
 	if err == nil {
 		err = errNoStatus

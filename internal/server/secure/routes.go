@@ -215,7 +215,7 @@ type streams struct {
 	of  map[string]int
 }
 
-// start counts a stream, which end releases. It fails if there are too many.
+// start counts a stream; the function end, which it returns, releases the stream. It fails if there are too many.
 func (s *streams) start(r *http.Request) (end func(), err error) {
 	namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
 	type bound struct {

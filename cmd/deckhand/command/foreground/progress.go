@@ -40,8 +40,8 @@ type view interface {
 	show(local.Snapshot) error
 }
 
-// Show shows snapshots until the condition until has been true for opts.Steady. It returns the last snapshot, with
-// ctx's error if ctx ends first, and io.EOF if snapshots is closed first.
+// Show shows snapshots until a condition, the parameter until, has been true for opts.Steady. It returns the last
+// snapshot, with ctx's error if ctx ends first, and io.EOF if snapshots is closed first.
 func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, until func(local.Snapshot) bool,
 	opts Options) (local.Snapshot, error) {
 	plain := NewPlain(w)

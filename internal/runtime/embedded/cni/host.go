@@ -227,7 +227,7 @@ func removePorts(bridge int) error {
 	return errors.Join(errs...)
 }
 
-// whole calls list again if the list of kernel objects changed during the call.
+// whole calls the function list again if the kernel's objects changed during the call.
 func whole[T any](list func() ([]T, error)) ([]T, error) {
 	const tries = 20
 	for try := 1; ; try++ {

@@ -106,7 +106,7 @@ func newestPlain(files []layout.Name) layout.Name {
 	return files[len(files)-1]
 }
 
-// removeExcess removes the oldest rotations so that at most keep are left.
+// removeExcess removes the oldest rotations so that at most keep rotations are left.
 func removeExcess(dir directory, files []layout.Name, keep int) error {
 	var errs []error
 	for excess := countStamps(files) - max(0, keep); excess > 0; excess-- {
