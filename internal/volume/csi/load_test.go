@@ -85,7 +85,7 @@ func (m *managed) stop(ctx context.Context, uid types.UID) error {
 type ignored struct{}
 
 func (ignored) Event(*v1.Pod, pod.Event)                      {}
-func (ignored) Operation(string, string, time.Duration, bool) {}
+func (ignored) Operation(string, string, bool, time.Duration, bool) {}
 func (ignored) Completed(string, string, time.Duration)       {}
 func (ignored) Reconstructed(bool)                            {}
 func (ignored) Forget(context.Context, types.UID) error       { return nil }
