@@ -84,12 +84,12 @@ func (m *managed) stop(ctx context.Context, uid types.UID) error {
 // ignored ignores what a manager reports, and has no claims.
 type ignored struct{}
 
-func (ignored) Event(*v1.Pod, pod.Event)                      {}
+func (ignored) Event(*v1.Pod, pod.Event)                            {}
 func (ignored) Operation(string, string, bool, time.Duration, bool) {}
-func (ignored) Completed(string, string, time.Duration)       {}
-func (ignored) Reconstructed(bool)                            {}
-func (ignored) Forget(context.Context, types.UID) error       { return nil }
-func (ignored) Pods() []types.UID                             { return nil }
+func (ignored) Completed(string, string, time.Duration)             {}
+func (ignored) Reconstructed(bool)                                  {}
+func (ignored) Forget(context.Context, types.UID) error             { return nil }
+func (ignored) Pods() []types.UID                                   { return nil }
 func (ignored) Bind(context.Context, *v1.Pod, object.View, *v1.Volume) (*v1.PersistentVolumeClaim,
 	*v1.PersistentVolume, error) {
 	return nil, nil, volume.ErrUnsupported
