@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// DefaultRootDir is the kubelet's root directory, because deckhand replaces the kubelet on a node.
+	// DefaultRootDir is the default root directory, the same as the kubelet's, because deckhand replaces the kubelet on
+	// a node.
 	DefaultRootDir = "/var/lib/kubelet"
 	// DefaultPodCIDR is the embedded runtime's pod network if podCIDR isn't set. Docker, Podman, CRI-O, flannel, k3s
 	// and the usual service ranges use other networks.
@@ -96,7 +97,7 @@ type Config struct {
 	// flags and feature gates that a later release removes, with their replacements. The agent logs both at start.
 	NotActedOn []fields.Notice
 	Deprecated []string
-	// Exposures are the settings that open the node to clients without authentication or authorization.
+	// Exposures are the settings that let clients access the node without authentication or authorization.
 	Exposures []Exposure
 
 	merged *document.Merged

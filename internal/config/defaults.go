@@ -14,8 +14,8 @@ import (
 
 // SetDefaults sets the defaults of unset fields, as documented in the comments of k8s.io/kubelet/config/v1beta1. If a
 // field's type can't distinguish zero from unset, zero counts as unset, as documented. Some defaults depend on other
-// fields. None depends on a feature gate: while a field's gate is off, its default has no effect. Defaults are set
-// before flags are applied; package validation checks the result.
+// fields. No default depends on a feature gate: while a field's gate is off, its default has no effect. Defaults are
+// set before flags are applied; package validation checks the result.
 //
 // One default differs from the kubelet's: containerRuntimeEndpoint stays empty, which selects the embedded runtime.
 func SetDefaults(c *v1beta1.KubeletConfiguration) {
@@ -91,7 +91,7 @@ func defaultRegistries(c *v1beta1.KubeletConfiguration) {
 
 func defaultNodeStatus(c *v1beta1.KubeletConfiguration) {
 	if c.NodeStatusUpdateFrequency.Duration != 0 {
-		// Documented: an explicit update frequency is also the default of the report frequency.
+		// As documented, an explicit nodeStatusUpdateFrequency is also the default of nodeStatusReportFrequency.
 		setDuration(&c.NodeStatusReportFrequency, c.NodeStatusUpdateFrequency.Duration)
 	}
 	setDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
@@ -168,8 +168,8 @@ func defaultEvictionHard() map[string]string {
 	}
 }
 
-// aloneEvictionHard returns the defaults that differ without a cluster. A tenth of a large disk is no shortage, and no
-// other node takes the pods.
+// aloneEvictionHard returns the defaults that differ without a cluster. Without a cluster, no other node can run
+// evicted pods, so thresholds are lower: a tenth of a large disk is still much free space.
 func aloneEvictionHard() map[string]string {
 	return map[string]string{
 		"nodefs.available":   "2%",

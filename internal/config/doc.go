@@ -1,4 +1,4 @@
-// Package config makes one validated, immutable Config out of configuration files, the command line and the host's own
+// Package config builds one validated, immutable Config from configuration files, the command line and the host's own
 // values, and replaces it when they change while the agent runs (Reloader).
 //
 // Later sources override earlier ones, as in the kubelet: documented defaults, the file (--config), the drop-ins
@@ -8,5 +8,5 @@
 // gates; validation checks values; paths names each setting; fields is the table of each field's effect in this build.
 //
 // The Reloader is the only owner of the configuration in effect. It doesn't apply settings itself: agent.liveSettings
-// applies those that may change in a running agent.
+// applies the settings that may change in a running agent.
 package config

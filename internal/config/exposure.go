@@ -9,12 +9,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Exposure is a setting that opens the node to clients without authentication or authorization. It isn't an error,
+// Exposure is a setting that lets clients access the node without authentication or authorization. It isn't an error,
 // because a user chose it, but the log, `deckhand why` and `deckhand config check` report it.
 type Exposure struct {
 	// Path is the path of the setting.
 	Path string
-	// Message says which clients can do which actions, and which setting prevents that.
+	// Message says which clients can do which actions, and which setting would prevent that.
 	Message string
 }
 
@@ -29,7 +29,7 @@ func (l *loader) addExposures() {
 	c, k := l.config, &l.config.Kubelet
 	alone := c.Standalone && !l.somewhere
 	https, readOnly := c.HTTPS, c.ReadOnly
-	if l.somewhere && c.Standalone { // used in a cluster, the same file would open more
+	if l.somewhere && c.Standalone { // in a cluster, the same file would expose more
 		address := k.Address
 		if !l.given.Given("address") {
 			address = everyone

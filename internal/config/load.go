@@ -52,7 +52,7 @@ func Check(ctx context.Context, s *flags.Set) (c *Config, notes []string, err er
 	return newLoader(s).check(ctx)
 }
 
-// CheckFile is Check with data instead of the file of --config. Errors call the file name.
+// CheckFile is Check with data instead of the file of --config. Errors use name as the file's name.
 func CheckFile(ctx context.Context, s *flags.Set, name string, data []byte) (c *Config, notes []string, err error) {
 	l := newLoader(s)
 	l.file = &document.DropInFile{Path: name, Data: data}
@@ -128,7 +128,8 @@ func (l *loader) check(ctx context.Context) (c *Config, notes []string, err erro
 func (l *loader) kubelet() {
 	merged := l.config.merged
 	c := merged.Config()
-	// Before the flags, as in the kubelet: a 0 in a flag isn't replaced by the default, but a 0 in a file usually is.
+	// As in the kubelet, defaults are set before the flags are applied: a 0 in a flag isn't replaced by the default,
+	// but a 0 in a file usually is.
 	SetDefaults(c)
 	for _, m := range []*document.Merged{merged, l.given} {
 		for path, flag := range l.set.Overlay(m.Config()) {
@@ -184,8 +185,8 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// fail adds a problem of the setting at path. It adds the place to correct: the line or flag that set path. If path
-// wasn't set, the place is that of the setting beside, which path contradicts.
+// fail adds a problem of the setting at path, with the place to correct: the line or flag that set path. If path wasn't
+// set, it is the place of the setting beside, which contradicts path.
 func (l *loader) fail(path, beside, message string) {
 	if l.isUnread(path) {
 		return
@@ -206,8 +207,8 @@ func (c *Config) Problem(setting, message string) Problem {
 	return c.problem(setting, "", message)
 }
 
-// problem returns a problem of the setting at path, with the line or flag that set it. If path wasn't set, the place is
-// that of the setting beside, which path contradicts.
+// problem returns a problem of the setting at path, with the line or flag that set it. If path wasn't set, it has the
+// place of the setting beside, which contradicts path.
 func (c *Config) problem(path, beside, message string) Problem {
 	p := Problem{Field: path, Message: message}
 	o := c.merged.Nearest(path)

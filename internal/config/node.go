@@ -42,7 +42,7 @@ type systemHost struct{}
 func (systemHost) Hostname() (string, error) { return os.Hostname() }
 
 // RouteSource connects a UDP socket to an address that is reserved for documentation (RFC 5737, RFC 3849), which only
-// default routes match. The kernel selects the source address then; no packet is sent.
+// default routes match. The kernel selects a source address for the socket; no packet is sent.
 func (systemHost) RouteSource(ctx context.Context, ipv6 bool) (netip.Addr, error) {
 	network, to := "udp4", "192.0.2.1:9"
 	if ipv6 {

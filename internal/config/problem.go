@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Problem is one error in a configuration, with the place to correct: a line of a File, or a Flag. It has only a Field
-// if the setting is missing and no file was read.
+// Problem is one error in a configuration, with the place to correct: a line of a File, or a Flag. If the setting is
+// missing and no file was read, it has only a Field.
 type Problem struct {
 	// File is the absolute path of a configuration file, or the name that CheckFile was called with.
 	File string `json:"file,omitempty"`

@@ -20,17 +20,17 @@ const (
 	Applied ReloadOutcome = "applied"
 	// Unchanged: no setting differs from the configuration in effect.
 	Unchanged ReloadOutcome = "unchanged"
-	// Refused: it differs in fields that need a restart. Nothing was applied.
+	// Refused: the new configuration differs in fields that need a restart. Nothing was applied.
 	Refused ReloadOutcome = "refused"
-	// Invalid: it is invalid or can't be read. Nothing was applied.
+	// Invalid: the new configuration is invalid or can't be read. Nothing was applied.
 	Invalid ReloadOutcome = "invalid"
 )
 
 // ReloadResult is the result of one reload.
 type ReloadResult struct {
 	Outcome ReloadOutcome
-	// Changed are the sorted paths of all fields that differ. NeedRestart are those of them that change only with a
-	// restart of the agent.
+	// Changed are the sorted paths of all fields that differ. NeedRestart are those of these fields that change only
+	// with a restart of the agent.
 	Changed, NeedRestart []string
 	// Before is the configuration in effect before the reload, and Current the one in effect after it.
 	Before, Current *Config
@@ -75,7 +75,7 @@ type ReloadOptions struct {
 type Reloader struct {
 	o       ReloadOptions
 	current atomic.Pointer[Config]
-	// asked is filled by Ask, and changed by CheckFiles. Each has one slot, because wake-ups carry no data.
+	// asked is woken by Ask, and changed by CheckFiles. Each has one slot, because wake-ups carry no data.
 	asked, changed wake.Slot
 }
 
@@ -127,7 +127,7 @@ func (r *Reloader) reload(ctx context.Context) ReloadResult {
 		r.current.Store(next)
 		r.o.Apply(next)
 	case Unchanged:
-		r.current.Store(next) // equal values may have other origins, such as other line numbers
+		r.current.Store(next) // the settings are equal, but their origins may differ, such as line numbers
 	}
 	result.Current = r.Current()
 	return result

@@ -28,8 +28,9 @@ type addition struct {
 	containers []v1.EphemeralContainer
 }
 
-// incarnation distinguishes pods that have the same UID one after the other: a later one was created from another
-// text, or from the same text after its manifest was gone for a while. An edit in place keeps the incarnation.
+// incarnation distinguishes pods that have the same UID one after the other. A later incarnation was created from
+// another text, or from the same text after its manifest was missing for a while. An edit in place keeps the
+// incarnation.
 type incarnation struct {
 	Base string `json:"base"`
 	// Seen is the pod's AnnotationConfigSeen: when its source first saw the pod.
@@ -82,8 +83,8 @@ func (s *Set) extend(d *pod.Desired, added additions, old *Set) *pod.Desired {
 	return e.made
 }
 
-// extend returns a pod with the containers. Each container counts as an edit (KEP-5067), even if the manifest has
-// defined a container of its name since: so no generation is used twice.
+// extend returns a pod with the containers. Each container counts as an edit (KEP-5067), even if the manifest meanwhile
+// also defines a container of that name, so that no generation is used twice.
 func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	next, p := *d, *d.Pod
 	p.Generation += int64(len(a.containers))
@@ -97,8 +98,8 @@ func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	return &next
 }
 
-// wanted returns the additions to pods in the set. Additions to pods that a user has stopped stay until Forget,
-// unless all pods are stopped. While local sources may still report more pods, it returns all additions.
+// wanted returns the additions to pods in the set. Additions to pods that a user has stopped stay until Forget, unless
+// all pods are stopped. While some local source hasn't reported yet, wanted returns all additions.
 func (a additions) wanted(s *Set) additions {
 	gone := func(uid types.UID, list *addition) bool {
 		stopped := slices.ContainsFunc(s.Stopped, func(d *pod.Desired) bool { return a.to(d) == list })
@@ -200,7 +201,7 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 		slices.ContainsFunc(before.containers, func(b v1.EphemeralContainer) bool {
 			return equality.Semantic.DeepEqual(b, p.Spec.EphemeralContainers[last])
 		}) {
-		return nil // a client that repeats a request may have missed the response
+		return nil // the client repeats its request, perhaps because it missed the response
 	}
 	if err := a.check(d.Pod, p, field.NewPath("spec", "ephemeralContainers").Index(last)); err != nil {
 		return err
@@ -215,7 +216,7 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	}
 	there := false
 	a.merger.add(func(now additions) additions {
-		// Meanwhile other pods may have been removed, and this one, too.
+		// While the file was written, pods may have been removed, including this one.
 		d := a.merger.Current().Get(uid)
 		if there = d != nil && incarnationOf(d) == list.to; there {
 			return now.with(uid, list)
@@ -254,9 +255,9 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 	return nil
 }
 
-// check validates an added container. before is the pod without the container; with is the pod that has it as its
-// last ephemeral container, at the field path at. check also returns a failure if the node can't start the container,
-// or doesn't admit the pod with it, although it admits the pod without it.
+// check validates an added container. before is the pod without the container; with is the pod that has it as its last
+// ephemeral container, at the field path at. check also returns a failure if the node can't start the container, or if
+// the node doesn't admit with but admits before.
 func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	var wrong field.ErrorList
 	for _, e := range a.rules.Validate(with) {

@@ -11,11 +11,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// openSecrets warns about manifest files that define Secrets and have a mode that gives access to others than their
-// owner. It warns once per file, until the mode is corrected.
+// openSecrets warns about manifest files that define Secrets and have a mode that gives access to other users than
+// their owner. It warns once per file, until the mode is corrected.
 type openSecrets struct{ reported map[string]bool }
 
-// check checks the files of a set, and returns an event for each such file that wasn't reported yet.
+// check checks the files of a set, and returns an event for each file with an open mode that wasn't reported yet.
 func (s *openSecrets) check(set *object.Set) []events.Entry {
 	now := map[string]bool{}
 	var fresh []events.Entry
@@ -26,7 +26,7 @@ func (s *openSecrets) check(set *object.Set) []events.Entry {
 		file := d.Origin
 		info, err := os.Stat(file)
 		if err != nil || info.Mode().Perm()&0o077 == 0 || now[file] {
-			continue // a file that was just removed is checked with the next set
+			continue // if the file was just removed, the next set is without it
 		}
 		now[file] = true
 		if !s.reported[file] {

@@ -85,7 +85,8 @@ func (a *Announcer) reportAdvice(advice []events.Entry) {
 	}
 }
 
-// reportProblems records events for the problems that aren't in known, and returns all problems.
+// reportProblems records events for the problems that aren't in known, and returns the set of all problems for the next
+// call.
 func (a *Announcer) reportProblems(set *Set, known map[string]bool) map[string]bool {
 	now := make(map[string]bool, len(set.Problems))
 	for _, p := range set.Problems {

@@ -16,8 +16,8 @@ type Claim struct {
 	// time.
 	Document int
 	// Since is when this origin first defined a pod of this name. If two origins define the same name, the earlier
-	// one wins. Sources keep the time across restarts of the agent, so that a restart doesn't give the name to the
-	// other origin.
+	// origin gets it. Sources keep the time across restarts of the agent, so that a restart doesn't give the name to
+	// the other origin.
 	Since time.Time
 }
 

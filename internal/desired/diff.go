@@ -6,9 +6,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Changes are the differences between two sets that are reported. Pods are distinguished by UID: a static pod with a
-// changed text is an Update if the edit is applied in place, and otherwise one Remove and one Add of the same name. If
-// the manifest sets the UID, it is an Update in both cases, and pod.Desired.Base distinguishes them.
+// Changes are the differences between two sets, for reports to users. Pods are distinguished by UID. If the text of a
+// static pod changes, that is an Update if the edit is applied in place, and otherwise one Remove and one Add of the
+// same name. If the manifest sets the UID, a changed text is an Update in both cases, and pod.Desired.Base
+// distinguishes the pods.
 type Changes struct {
 	// Add are the pods that only the new set has.
 	Add []*pod.Desired
@@ -36,7 +37,7 @@ func Diff(old, new *Set) Changes {
 		case before == nil:
 			c.Add = append(c.Add, now)
 		case before == now, before.Pod.DeletionTimestamp == nil && now.Pod.DeletionTimestamp != nil:
-			// unchanged, or it is deleted, which its worker logs
+			// Either nothing has changed, or the pod is being deleted, which its worker logs.
 		case !sameWork(before, now):
 			c.Update = append(c.Update, now)
 		}

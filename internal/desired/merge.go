@@ -13,9 +13,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// merge builds a set from the reports of the sources. It is a pure function: the winner of a contested name follows
-// from the claims only, not from the order of the reports. Sources are ranked by their position in order. Unchanged
-// parts keep their pointers from old, which may be nil.
+// merge builds a set from the reports of the sources. It is a pure function: which claim gets a contested name depends
+// only on the claims, not on the order of the reports. Sources are ranked by their position in order. Unchanged parts
+// keep their pointers from old, which may be nil.
 func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added additions, old *Set) *Set {
 	if old == nil {
 		old = &Set{}
@@ -73,7 +73,8 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 	return set
 }
 
-// refuse records the problem that the name or UID of claim c (what) already belongs to the claim holder.
+// refuse records the problem that the name or UID of claim c already belongs to the claim holder. The argument what is
+// the word for the problem's text: name or UID.
 func (s *Set) refuse(c, holder Claim, what string) {
 	p := contested(c, holder, what)
 	s.Problems = append(s.Problems, p)
@@ -82,8 +83,8 @@ func (s *Set) refuse(c, holder Claim, what string) {
 	}
 }
 
-// gather returns all claims, in the order of precedence, and all problems. synced reports whether all sources have
-// reported, local whether all local ones have: pods from manifests and their objects don't wait for an API server.
+// gather returns all claims, in the order of precedence, and all problems. synced says that all sources have reported,
+// local that all local sources have. Pods from manifests and their objects only wait for local, not for an API server.
 func gather(order []pod.Source,
 	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {
 	synced, local = true, true
@@ -101,8 +102,8 @@ func gather(order []pod.Source,
 	return claims, problems, synced, local
 }
 
-// precedence decides which of two claims gets a name or UID: first the local one, because it is available without an
-// API server, then the one that isn't from a leftover file, then the earlier one, then by the order of sources,
+// precedence decides which of two claims gets a name or UID: first the local claim, because it is available without an
+// API server; then the claim that isn't from a leftover file; then the earlier claim; then by the order of sources,
 // origins and documents.
 type precedence struct {
 	since    time.Time
@@ -125,9 +126,9 @@ func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 	})
 }
 
-// leftover returns the file name extension if it is one by which editors, package managers and users mark a version
-// that is set aside; empty for other extensions. Such a file is a manifest like any other, as for the kubelet, but if
-// another file defines the same pod, that file takes precedence.
+// leftover returns the origin's file name extension if editors, package managers or users mark old versions of files
+// with it; empty for other extensions. Such a file is a manifest like any other, as for the kubelet, but if another
+// file defines the same pod, that other file takes precedence.
 func leftover(origin string) string {
 	switch end := path.Ext(origin); end {
 	case ".bak", ".backup", ".old", ".orig", ".rej", ".save", ".tmp", ".swo", ".swn",
@@ -150,7 +151,7 @@ func rank(p precedence) int {
 	return 0
 }
 
-// choice is the advice about two definitions of the same thing, of which the one at origin is ignored.
+// choice is the advice for two definitions of the same pod or object; the definition at origin is ignored.
 func choice(origin string) string {
 	if end := leftover(origin); end != "" {
 		return fmt.Sprintf("a file that ends in %s looks like a leftover of an editor or an upgrade: remove it, or "+

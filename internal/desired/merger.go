@@ -88,7 +88,8 @@ func (m *Merger) logEdits(edits []Edit) {
 	}
 }
 
-// logProblems logs new and solved problems. Sources don't log problems: only the merger has those of all sources.
+// logProblems logs new and solved problems. Sources don't log problems: only the merger has the problems of all
+// sources.
 func (m *Merger) logProblems(old, new *Set) {
 	for _, p := range without(new.Problems, old.Problems) {
 		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod),

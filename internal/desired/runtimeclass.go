@@ -14,9 +14,9 @@ import (
 // admission is the result of applying a RuntimeClass to a pod, like the RuntimeClass admission of an API server.
 //
 // It depends only on the current pod and class, so that it is the same after a restart. In a cluster a pod keeps the
-// result of its creation; here an edit of a class changes the pods of that class. A pod that conflicts with its
-// edited class stays as in its manifest: an API server, too, rejects only new pods. It gets no new sandbox (see
-// package executor).
+// result from its creation; here an edit of a class changes the pods of that class. A pod that conflicts with its
+// edited class keeps the spec of its manifest: an API server, too, rejects only new pods. Such a pod gets no new
+// sandbox (see package executor).
 type admission struct {
 	// class is the class that was applied; nil if the pod names no class, or if the class isn't defined.
 	class *nodev1.RuntimeClass

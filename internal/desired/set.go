@@ -25,9 +25,9 @@ type Set struct {
 	// Refused are pods of an API server that aren't run, because they can't be run or because another pod has their
 	// name or UID.
 	Refused []pod.Refusal
-	// Synced says that every source has reported at least once. While it is false, a running pod that isn't in Pods
-	// may still be reported: nothing that runs may be removed because it is missing. Objects is complete without
-	// that, as soon as LocalSynced is true.
+	// Synced says that every source has reported at least once. While it is false, a running pod that isn't in Pods may
+	// still be reported, so nothing that runs may be removed for that reason. Objects is already complete once
+	// LocalSynced is true.
 	Synced bool
 	// LocalSynced says that every local source has reported at least once: the removal of pods that no manifest has
 	// any more doesn't wait for an API server, which may be one of these pods.

@@ -50,8 +50,9 @@ type Stops struct {
 	unsaved bool
 }
 
-// NewStops returns the stops of the merger's pods, which are stored in the file path. starting is called before pods
-// run again; its error keeps them stopped. It may be nil. reserve is given up for stops on a full disk.
+// NewStops returns the stops of the merger's pods, which are stored in the file path. starting is called before stopped
+// pods run again; if it returns an error, they stay stopped. It may be nil. reserve is released to save stops on a full
+// disk.
 func NewStops(path string, m *Merger, starting func(names ...types.NamespacedName) error,
 	reserve *room.Reserve) *Stops {
 	return &Stops{path: path, merger: m, starting: starting, reserve: reserve}
@@ -76,9 +77,9 @@ func (s *Stops) Restore() error {
 	return nil
 }
 
-// Stop stops the pods of these names until Start. With restart, they are marked to be started again once they are
-// gone. On a full disk, which their end may free, they are stopped although that can't be saved: call Save when they
-// are gone.
+// Stop stops the pods of these names until Start. With restart, the pods are marked to be started again once they are
+// gone. On a full disk the pods are stopped although the stop can't be saved, because their end may free space: call
+// Save when they are gone.
 func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
 	return s.change(true, func(held map[types.NamespacedName]Hold) {
 		for _, n := range names {
@@ -142,8 +143,8 @@ func (s *Stops) StopAll() {
 // List returns the stopped pods, sorted.
 func (s *Stops) List() []Hold { return s.merger.holds() }
 
-// change calls the function change with a copy of the holds, saves the changed copy, and then puts it into effect.
-// With force set, it puts it into effect although the disk is too full to save it.
+// change calls the function change with a copy of the holds, saves the changed copy, and then puts it into effect. With
+// force set, the copy takes effect even if the disk is too full to save it.
 func (s *Stops) change(force bool, change func(map[types.NamespacedName]Hold)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

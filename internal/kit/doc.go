@@ -1,9 +1,9 @@
 // Package kit is the lowest wing: packages that could be part of any program on Linux, and that every other package may
 // import. It has no code of its own.
 //
-// Its packages don't depend on pods, nodes or API objects. Three use libraries of Kubernetes nevertheless: logging
-// writes the log formats of its components, yaml decodes its quantities and times, and safeopen has its rules for
-// path segments.
+// Its packages don't depend on pods, nodes or API objects. Nevertheless, three of them use libraries of Kubernetes:
+// logging writes the log formats of Kubernetes' components, yaml decodes Kubernetes' quantities and times, and safeopen
+// uses Kubernetes' rules for path segments.
 //
 // The packages, by purpose:
 //

@@ -28,8 +28,9 @@ func (d *decider) noteAbortedStarts() {
 }
 
 // clearAbortedStart requests the removal of a container's instances with an aborted start, and reports whether there
-// are any. Until such an instance is removed, it occupies its name in the runtime, so that no new one can be
-// created. An instance that couldn't be started for want of processes is removed after the back-off of its start.
+// are any. Until such an instance is removed, it occupies its name in the runtime, so that no new one can be created.
+// An instance that couldn't be started because no process could be created for it is removed after the back-off of its
+// start.
 func (d *decider) clearAbortedStart(name string) bool {
 	found := false
 	for i := range d.abortedStarts {

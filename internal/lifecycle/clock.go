@@ -7,12 +7,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// clockPrecision is the precision of times after a step of the clock: a replay has other clocks, and the rounding hides
-// the difference.
+// clockPrecision is the precision of times after a step of the clock: during a replay the clocks differ from those of
+// the recording, and the rounding hides the difference.
 const clockPrecision = time.Millisecond
 
-// followClock moves the times of the memory and the checkpoint to today's clock if that was set since the last
-// decision. Those with a monotonic reading are right as they are, but the next agent gets only the other reading.
+// followClock converts the times in the memory and the checkpoint to the present wall clock if that was set since the
+// last decision. Times with a monotonic reading stay the same moment, but get a new wall-clock reading: only that is
+// saved for the next agent.
 func (d *decider) followClock() {
 	steps, by := d.in.Node.ClockSteps, time.Duration(0)
 	for i := len(steps) - 1; i >= 0 && !steps[i].Equal(d.mem.ClockStep); i-- {
@@ -56,7 +57,7 @@ func (d *decider) followClock() {
 	}
 }
 
-// deadlineFrom returns the time from which the pod's activeDeadlineSeconds count, as today's clock would have shown it.
+// deadlineFrom returns the time from which the pod's activeDeadlineSeconds count, on the present wall clock.
 func (d *decider) deadlineFrom() time.Time {
 	if from := d.checkpoint().DeadlineFrom; !from.IsZero() {
 		return from
@@ -64,8 +65,8 @@ func (d *decider) deadlineFrom() time.Time {
 	return d.dated(d.started)
 }
 
-// keepDeadline records the start of a pod with a deadline for the next agent if the clock was set since: to that agent,
-// the recorded start would be another moment.
+// keepDeadline records the start of a pod with a deadline in the checkpoint if the clock was set after the start.
+// Without the record, the next agent would take the old reading of the clock for another moment.
 func (d *decider) keepDeadline() {
 	from := d.checkpoint().DeadlineFrom
 	if from.IsZero() {
@@ -76,9 +77,9 @@ func (d *decider) keepDeadline() {
 	}
 }
 
-// noteEnds determines the end of each container's newest instance once, when it is first seen: a step of the clock
-// after that may make its date ambiguous. An end in the future, because the clock was set back without the agent, is
-// left as it is.
+// noteEnds records the end of each container's newest instance when the end is first seen: after a later step of the
+// clock, the reported time may be ambiguous. An end that lies in the future isn't recorded: the clock was set back
+// while no agent ran.
 func (d *decider) noteEnds() {
 	for i := range d.containers {
 		m := d.containers[i].Newest
@@ -94,7 +95,7 @@ func (d *decider) noteEnds() {
 	}
 }
 
-// onClock returns an instance with its start and end as today's clock would have shown them.
+// onClock returns an instance with its start and end converted to the present wall clock.
 func (d *decider) onClock(inst *pod.Container) *pod.Container {
 	if len(d.in.Node.ClockSteps) == 0 {
 		return inst
@@ -104,5 +105,5 @@ func (d *decider) onClock(inst *pod.Container) *pod.Container {
 	return &c
 }
 
-// dated is a stored time as today's clock would have shown it.
+// dated converts a stored time to the present wall clock.
 func (d *decider) dated(t time.Time) time.Time { return pod.OnClock(t, d.in.Now, d.in.Node.ClockSteps) }

@@ -13,10 +13,10 @@ import (
 // killReason is why one container of a running pod is killed.
 type killReason struct {
 	cause pod.StopCause
-	probe pod.ProbeResult // the result of the failed probe
+	probe pod.ProbeResult // the result of the failed startup or liveness probe
 	grace *int64          // seconds; nil for the pod's grace period
 	// renew says that the container is restarted whatever the restart policy is, because its image or resources were
-	// edited. An edit takes precedence also over a failure.
+	// edited. An edit takes precedence over a failure.
 	renew bool
 }
 
@@ -45,9 +45,9 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	return recorded, known
 }
 
-// recordedKill returns the kill that the checkpoint on disk records for a container, because an earlier agent may
-// have sent the signal already. If this agent didn't kill the container, and it exited with code 0, that would count
-// as an exit by itself. Kills that this agent began are completed by cancelKill.
+// recordedKill returns the kill that the checkpoint on disk records for a container. An earlier agent may already have
+// sent the signal. So the container has to be killed even if nothing is wrong with it now: if it exited with code 0
+// without having been killed, that would count as success. Kills that this agent began are completed by cancelKill.
 func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
 	id := m.Current.ID
 	if d.draft.Disk == nil || d.terminator.Asked(id) {
@@ -89,8 +89,8 @@ func (d *decider) fail(id string, f pod.Failed) {
 	})
 }
 
-// nothingLeft reports whether a main container failed its startup or liveness probe and no other main container will
-// be kept or restarted: each has ended for good or has to.
+// nothingLeft reports whether a main container failed its startup or liveness probe and no other main container will be
+// kept or restarted: each of them has ended for good or has to end.
 func (d *decider) nothingLeft() bool {
 	any := false
 	for i := range d.containers {
@@ -120,7 +120,7 @@ func (d *decider) renewed() bool {
 }
 
 // cancelKill handles a container that needn't be killed (any more). A kill that was begun is completed, because the
-// container may be half stopped. One that wasn't begun, such as that of a sidecar waiting for its turn, is dropped.
+// container may be half stopped. A kill that wasn't begun, such as that of a sidecar waiting for its turn, is dropped.
 func (d *decider) cancelKill(m *container.Container) {
 	if !m.Runs() {
 		return

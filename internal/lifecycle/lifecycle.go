@@ -38,8 +38,8 @@ type Input struct {
 	InFlight []pod.Action
 	// Results lists the actions that ended since the last decision, oldest first.
 	Results []pod.Result
-	// Memory is the Memory of the last decision. For the first one it is zero, except for Checkpoint and OnDisk as
-	// read from disk, ClockStep as it was then, and Attempts as derived from the logs on disk.
+	// Memory is the Memory of the last decision. For the first decision it is zero, except for Checkpoint and OnDisk as
+	// read from disk, ClockStep at that time, and Attempts as derived from the logs on disk.
 	Memory Memory
 	// Node holds the facts and settings of this node.
 	Node Node
@@ -49,8 +49,8 @@ type Input struct {
 type Stop struct {
 	// At is when this agent first saw that the pod has to be removed; the grace period starts then.
 	At time.Time
-	// Grace overrides the pod's own termination grace period; nil keeps that. It is at least 1 s, and SIGKILL comes
-	// at least 2 s after the stop signal.
+	// Grace overrides the pod's own termination grace period; nil doesn't. The grace period is at least 1 s, and
+	// SIGKILL comes at least 2 s after the stop signal.
 	Grace *time.Duration
 	// Why is the reason for the removal, as users see it.
 	Why string
@@ -71,8 +71,8 @@ type Node struct {
 	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) was last added, changed or removed:
 	// actions that wait for an object are retried at once.
 	ObjectsAt time.Time
-	// DiskFreedAt is when a disk that was full, or couldn't be written, last got room: actions that failed for it are
-	// retried at once.
+	// DiskFreedAt is when a disk that was full, or couldn't be written, last became usable: actions that failed because
+	// of such a disk are retried at once.
 	DiskFreedAt time.Time
 	// RuntimeAnsweredAt is when the container runtime last answered again: actions that it didn't answer are retried at
 	// once.
@@ -161,7 +161,7 @@ func Decide(in Input) Decision {
 	out.Actions, out.Cancel, out.Events, out.Waits, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events,
 		d.plan.Waiting, d.plan.Wake
 	if len(d.mem.Asked) == 0 {
-		d.mem.Asked = nil // an empty map keeps the room of its entries, in each pod that runs
+		d.mem.Asked = nil // an empty map would keep its memory allocated for every running pod
 	}
 	out.Memory = d.mem
 	return out
@@ -225,7 +225,7 @@ func newDecider(in Input) *decider {
 	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers,
 		Instances: d.instances(), AllBy: d.mem.AllBy}
 	if !d.anyRuns() {
-		d.terminator.AllBy = time.Time{} // nothing that StopAll stopped is left
+		d.terminator.AllBy = time.Time{} // no instance that StopAll stopped is left
 	}
 	return d
 }

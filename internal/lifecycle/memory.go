@@ -56,8 +56,8 @@ type Memory struct {
 	// logs on disk and from earlier instances, so that restart counts continue even if the runtime has lost its
 	// records.
 	Attempts map[string]int
-	// Ended holds, by instance ID, when instances ended: each container's newest one, because its back-off starts then,
-	// and those that are kept only for their age (ContainerGC.MinAge).
+	// Ended holds the times at which instances ended, by instance ID: for each container's newest instance, because its
+	// back-off starts then, and for instances that are kept only for their age (ContainerGC.MinAge).
 	Ended map[string]time.Time
 	// Kills holds, by instance ID, the terminations of instances that have to end.
 	Kills map[string]termination.Kill
@@ -68,7 +68,7 @@ type Memory struct {
 	ResizingPod bool
 	// Asked holds, by action, the node's retry triggers as they were when the action was last begun.
 	Asked map[string]plan.RetryTriggers
-	// Resizing says that the event for the start of a resize was recorded, and the one for its end wasn't yet.
+	// Resizing says that the event for the start of a resize was recorded, but the event for its end wasn't yet.
 	Resizing bool
 	// Status is the last reported status: transition times continue from it, and it keeps the final state of a
 	// stopping pod's containers after their removal.

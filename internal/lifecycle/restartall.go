@@ -13,9 +13,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// restartAll kills and removes every container but the ephemeral ones after a container exited with a code that
+// restartAll kills and removes every container except the ephemeral ones, after a container exited with a code that
 // requires it (KEP-5532). The sandbox stays. Containers are stopped without preStop hooks or a grace period, then
-// removed, so that the pod starts again with its init containers. It reports whether that is under way.
+// removed, so that the pod starts again with its init containers. restartAll reports whether such a restart is under
+// way.
 func (d *decider) restartAll() bool {
 	d.recordRestartAll()
 	r := d.checkpoint().RestartAll
@@ -28,8 +29,9 @@ func (d *decider) restartAll() bool {
 	return true
 }
 
-// forgetRestartAll clears the record of a restart of all containers once every instance that it means is removed. On
-// the disk it may be left over, where an earlier agent couldn't clear it: the instances of today are new then.
+// forgetRestartAll clears the record of a restart of all containers once every instance that the record lists is
+// removed. The record may be left on disk by an earlier agent that couldn't clear it; then all present instances are
+// newer than the restart.
 func (d *decider) forgetRestartAll() {
 	r := d.checkpoint().RestartAll
 	if r == nil {
@@ -53,7 +55,7 @@ func (d *decider) clearForRestart(r *pod.RestartAll, why string) {
 	if _, making := d.making(); making {
 		return
 	}
-	if d.carry() { // else their removal would lose state that isn't on disk
+	if d.carry() { // otherwise the removal would lose state that isn't on disk
 		d.removeAll(r, why)
 	}
 }
@@ -74,7 +76,7 @@ func (d *decider) recordRestartAll() {
 	}
 }
 
-// recordRestart records a restart of all containers, with the instances that go for it.
+// recordRestart records a restart of all containers, with the IDs of the instances that have to be removed for it.
 func (d *decider) recordRestart(r pod.RestartAll) {
 	for i := range d.instances() {
 		if c := &d.instances()[i]; d.goesAtRestart(c) {
@@ -131,9 +133,9 @@ func (d *decider) goesAtRestart(c *pod.Container) bool {
 	return m == nil || m.Role != container.Ephemeral
 }
 
-// carry records in the checkpoint the state that the next instances continue from: restart counts, back-off and how
-// the last instances ended. The back-off stays as it is: this restart isn't delayed and doesn't count for it. carry
-// reports whether that is on disk.
+// carry records in the checkpoint the state that the next instances continue from: restart counts, back-off and how the
+// last instances ended. The back-off stays as it is: this restart isn't delayed and doesn't count for the back-off.
+// carry reports whether the record is on disk.
 func (d *decider) carry() bool {
 	var next map[string]pod.Carried
 	for i := range d.containers {

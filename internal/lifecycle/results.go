@@ -91,7 +91,7 @@ func (d *decider) failed(r pod.Result) {
 	}
 	if r.Failure.Rejected && d.checkpoint().Termination == nil && d.in.Pod != nil {
 		if d.in.Pod.Generation != d.mem.Generation {
-			return // the edited pod is judged again
+			return // the node decides again about the admission of the edited pod
 		}
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason,
@@ -106,13 +106,13 @@ func (d *decider) failed(r pod.Result) {
 		waits, once = false, true
 	}
 	if waits || once && record.Count > 1 {
-		return // waiting isn't a failure; a resize and a wait for processes get only one event
+		return // waiting isn't a failure; a resize and a wait for new processes get only one event
 	}
 	d.plan.RecordFailure(r)
 }
 
-// forget drops records that are obsolete according to the observed state: their action worked although it reported a
-// failure, or the sandbox or instance that they are about doesn't exist any more.
+// forget drops records that are obsolete according to the observed state: the action worked although it reported a
+// failure, or the action's sandbox or instance doesn't exist any more.
 func (d *decider) forget() {
 	if d.sandbox != nil {
 		d.mem.Retries.Forget(pod.Action{Kind: pod.CreateSandbox})
@@ -127,7 +127,7 @@ func (d *decider) forget() {
 		c := &d.instances()[i]
 		known[c.ID] = true
 		if c.State == pod.ContainerRunning {
-			delete(d.mem.Ended, c.ID) // the runtime had lost sight of it
+			delete(d.mem.Ended, c.ID) // the runtime had reported a running container as ended
 			d.mem.Retries.Forget(pod.Action{Kind: pod.StartContainer, Container: c.Name})
 		} else if c.Ended() {
 			delete(d.mem.Kills, c.ID)
@@ -157,7 +157,7 @@ func (d *decider) forget() {
 			gone = c == nil || c.State != pod.ContainerRunning
 		}
 		if gone {
-			d.plan.GiveUp(a.Target()) // a hook ends with its container
+			d.plan.GiveUp(a.Target()) // the hook ends together with its container
 		}
 	}
 	d.mem.Retries.Prune(known)

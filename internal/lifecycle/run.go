@@ -27,8 +27,8 @@ func (d *decider) run() {
 	d.measure()
 	up := d.allUp()
 	if !d.mem.Prepared {
-		// A pod that already runs is prepared again, too: existing parts stay, missing ones are created, and the
-		// packages that prepare it learn about the pod.
+		// A pod that already runs is also prepared again: existing parts stay, missing parts are created, and the
+		// packages that prepare the pod get their data about it.
 		d.prepare(up)
 		if !up {
 			return
@@ -69,7 +69,7 @@ func (d *decider) recordOutcome() {
 	}
 }
 
-// outcome is the terminal phase that follows from how the pod's containers ended; empty if the pod continues.
+// outcome is the terminal phase that results from the ends of the pod's containers; empty if the pod continues.
 func (d *decider) outcome() v1.PodPhase {
 	phase := v1.PodSucceeded
 	for i := range d.containers {
@@ -100,9 +100,9 @@ func (d *decider) outcome() v1.PodPhase {
 	return phase
 }
 
-// neverBegins reports whether a main container hasn't run and never will: with restartPolicy Never a pod isn't
-// started again in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its
-// containers had run (#79451).
+// neverBegins reports whether a main container hasn't run and never will. With restartPolicy Never, a pod whose sandbox
+// was lost isn't started again in another sandbox (kubernetes/kubernetes#35309), unless none of its containers had run
+// (#79451).
 func (d *decider) neverBegins(m container.Container) bool {
 	return d.sandbox == nil && d.in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && m.Role == container.Main &&
 		(m.Newest == nil || m.Newest.State == pod.ContainerCreated) && restart.Never(d.in.Pod, m.Spec) &&
@@ -173,9 +173,9 @@ func (d *decider) addReadinessWaits() {
 	}
 }
 
-// identify is for pods with a UID that the manifest sets. Another version of such a manifest may be another pod with
-// the same UID. identify records in the checkpoint which of these pods this is (Base), and reports whether the
-// record is on disk. Until then nothing is created: after a restart, the agent might attribute it to another pod.
+// identify handles pods with a UID that the manifest sets: another version of such a manifest may define another pod
+// with the same UID. identify records in the checkpoint which of these pods this is (Base), and reports whether the
+// record is on disk. Nothing is created before that: after a restart, the agent might attribute it to another pod.
 func (d *decider) identify() bool {
 	if d.checkpoint().Base != d.in.Base {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Base = d.in.Base })
@@ -261,7 +261,8 @@ func (d *decider) ensureSandbox() bool {
 // shortLived is the lifetime below which a sandbox counts as failed.
 const shortLived = 30 * time.Second
 
-// sandboxDue is the earliest time for creating the next sandbox: now, unless the last one was created just before.
+// sandboxDue is the earliest time for creating the next sandbox. It is now, unless the last sandbox was created only
+// shortly before.
 func (d *decider) sandboxDue() time.Time {
 	list := d.sandboxes()
 	if len(list) == 0 {
@@ -275,8 +276,8 @@ func (d *decider) sandboxDue() time.Time {
 	return created.Add(min(time.Second<<min(last.Attempt, 5), shortLived))
 }
 
-// clearElsewhere stops instances outside the live sandbox, and reports whether none runs: a container's next instance
-// must not start before the old one has ended.
+// clearElsewhere stops instances outside the live sandbox, and reports whether none of them runs: a container's next
+// instance must not start before the old one has ended.
 func (d *decider) clearElsewhere() bool {
 	free := true
 	list := d.instances()

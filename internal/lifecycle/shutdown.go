@@ -9,9 +9,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// NodeShutdown is the termination of a pod whose node began to shut down at that time. periods are
-// shutdownGracePeriodByPodPriority: the pod gets the period with the highest priority that isn't above its own, or
-// else the one with the lowest priority. The pod's own grace period applies if it is shorter (KEP-2000, KEP-2712).
+// NodeShutdown is the termination of a pod whose node began to shut down at the time at. periods are
+// shutdownGracePeriodByPodPriority: the pod gets the period with the highest priority that isn't above its own priority
+// or, if there is none, the period with the lowest priority. The pod's own grace period applies if it is shorter
+// (KEP-2000, KEP-2712).
 func NodeShutdown(p *v1.Pod, at time.Time, periods []v1beta1.ShutdownGracePeriodByPodPriority) *pod.PodTermination {
 	t := &pod.PodTermination{At: at, Reason: pod.ReasonTerminated,
 		Message: "Pod was terminated in response to imminent node shutdown.", Disruption: true}

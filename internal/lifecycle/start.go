@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// startMains starts the main containers in order: each starts after the ones before it have started (including
-// postStart hooks), failed or are in back-off.
+// startMains starts the main containers in order: a container starts after the containers before it have started
+// (including postStart hooks), have failed or are in back-off.
 func (d *decider) startMains() {
 	for i := range d.containers {
 		if m := &d.containers[i]; m.Role == container.Main && d.start(m) {
@@ -99,8 +99,9 @@ func (d *decider) backoffWait(m *container.Container, due time.Time) pod.Wait {
 	return w
 }
 
-// clearNewest removes or stops an instance that blocks a container's next one: it was created and never ran (then its
-// number is used again), or the runtime reports its state as unknown. It reports whether there is one.
+// clearNewest removes or stops an instance that blocks a container's next instance: it was created and never ran (then
+// its number is used again), or the runtime reports its state as unknown. clearNewest reports whether there is such an
+// instance.
 func (d *decider) clearNewest(m *container.Container) bool {
 	inst := m.Newest
 	if inst == nil {
@@ -129,9 +130,10 @@ func (d *decider) mayFollow(m *container.Container) bool {
 	return d.again(m) || m.Role == container.Init && m.Current == nil
 }
 
-// backoff returns when a container's next instance may start, and the delay after the end of the last one. There is
-// no delay in five cases: the container never ran; it was removed for a restart of all; it was killed because of an
-// edit; it was edited since; it is an init container that succeeded and runs again in a new sandbox.
+// backoff returns when a container's next instance may start, and the delay after the end of the last instance. There
+// is no delay in five cases: the container never ran; it was removed for a restart of all containers; it was killed
+// because of an edit; it was edited after its end; it is an init container that succeeded and runs again in a new
+// sandbox.
 func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration) {
 	inst := m.Newest
 	if inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) ||
@@ -147,8 +149,8 @@ func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Dur
 	return restart.After(ended, delay, d.in.Now), delay
 }
 
-// edited reports whether a container's newest instance was created from another image or with other resources than
-// the next one will be: then its failures say nothing about the next one.
+// edited reports whether a container's newest instance was created from another image or with other resources than the
+// next instance will be. In that case, failures of the newest instance say nothing about the next one.
 func (d *decider) edited(m *container.Container) bool {
 	if otherImage(m, m.Newest) {
 		return true
@@ -214,8 +216,8 @@ func (d *decider) nextAttempt(m *container.Container) int {
 	return max(n, m.Newest.Attempt+1)
 }
 
-// nextBackoff is the back-off to record on a container's next instance. An instance that was killed because of an
-// edit hasn't failed; one that was edited since resets the back-off.
+// nextBackoff is the back-off to record on a container's next instance. A kill because of an edit doesn't count as a
+// failure, and an edit after the end of the last instance resets the back-off.
 func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	if m.Newest == nil {
 		return d.checkpoint().Carried[m.Spec.Name].Backoff

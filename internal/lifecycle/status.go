@@ -105,8 +105,8 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 	return c
 }
 
-// shown is the container with the instance that the status describes: the newest one, or its ended predecessor while
-// the newest is being started. It has no instance if the newest one has vanished and only older ones are left.
+// shown is the container with the instance that the status describes: the newest instance, or its ended predecessor
+// while the newest is being started. It has no instance if the newest one has vanished and only older ones are left.
 func (d *decider) shown(m *container.Container) *container.Container {
 	other := *m
 	other.Newest, other.Previous, other.Current = nil, nil, nil
@@ -182,9 +182,9 @@ func (d *decider) passed(i int) bool {
 
 // waitingOf returns why a container doesn't run. It is nil for a running container, and for one that has ended, until
 // its back-off or restart is reported. A container that is restarted after an edit or a failed probe is reported as
-// waiting if its exit code alone means that it has ended for good: API servers reject every later status in which
-// such a container runs again ("may not be transitioned to non-terminated state"). So is one whose next start is under
-// way in a pod that has to go.
+// waiting if its exit code alone means that it has ended for good: API servers reject every later status in which such
+// a container runs again ("may not be transitioned to non-terminated state"). For the same reason it is reported as
+// waiting in a pod that has to end while the container's next start is under way.
 func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
 	switch {
@@ -212,7 +212,7 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	return failure
 }
 
-// isStarting reports whether the start of an instance of the container is under way, or its postStart hook.
+// isStarting reports whether an instance of the container is being started, or its postStart hook is running.
 func (d *decider) isStarting(name string) bool {
 	kind, busy := d.plan.Busy("container/" + name)
 	return busy && (kind == pod.StartContainer || kind == pod.PostStart)
@@ -294,8 +294,8 @@ func (d *decider) addResize(f *apistatus.Facts) {
 			Reason: string(r.Failure.Reason), Message: r.Failure.Message}
 	}
 	if d.resizing.UnderWay() {
-		// A pending resize is for the newest spec, one under way for the spec that resources were allocated for
-		// (KEP-5067; kubernetes/kubernetes#131157).
+		// A pending resize is for the newest spec. A resize under way is for the spec for which resources were
+		// allocated (KEP-5067; kubernetes/kubernetes#131157).
 		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
 			ObservedGeneration: a.Generation}
 		if r, ok := d.resizeFailure(); ok {

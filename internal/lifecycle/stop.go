@@ -35,7 +35,7 @@ func (d *decider) stop() {
 	}
 	if _, saving := d.plan.Busy("kept"); saving {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: s.Why, Action: pod.SaveCheckpoint})
-		return // else it would write the checkpoint again after CleanPod removed it
+		return // otherwise it would write the checkpoint again after CleanPod has removed it
 	}
 	gone := true
 	for i := range d.sandboxes() {
@@ -94,8 +94,9 @@ func (d *decider) end(why string) {
 	}
 }
 
-// mayReportFinal reports whether there is a final status that may be reported: it is on disk, so that the next agent
-// reports the same, or it can't be written. That of a pod whose object stays was reported before it became final.
+// mayReportFinal reports whether the final status exists and may be reported. It may be once it is on disk, so that the
+// next agent reports the same, or if it can't be written. In a pod that isn't being removed, the status was already
+// reported before it was recorded as final.
 func (d *decider) mayReportFinal() bool {
 	final := d.checkpoint().Final
 	return final != nil && (d.in.Stop == nil || d.draft.Disk != nil && d.draft.Disk.Final != nil ||
@@ -167,8 +168,8 @@ func (d *decider) making() (pod.ActionKind, bool) {
 	return "", false
 }
 
-// mounts reports whether an action may mount volumes for a container that was added to the pod. The volumes of other
-// containers are there before their images: EnsureImage makes nothing of the pod for these.
+// mounts reports whether an action may mount volumes for a container that was added to the pod after PreparePod.
+// PreparePod mounts the volumes of all other containers, so that their EnsureImage creates nothing for the pod.
 func (d *decider) mounts(a pod.Action) bool {
 	if a.Kind != pod.EnsureImage {
 		return false
@@ -241,9 +242,9 @@ func (d *decider) allSucceeded() bool {
 }
 
 // endWhole ends a pod in which no main container will be kept or restarted, because the last one failed a probe. It
-// uses the pod's grace period and doesn't restart sidecars meanwhile. It reports whether that is under way. The pod's
-// phase follows from how its containers end. If the image of a container that still runs is edited, the pod continues
-// after all.
+// uses the pod's grace period and doesn't restart sidecars meanwhile. endWhole reports whether the pod is being ended
+// in this way. The pod's phase depends on how its containers end. If the image of a container that still runs is
+// edited, the pod continues after all.
 func (d *decider) endWhole() bool {
 	if d.renewed() {
 		d.mem.Ending, d.terminator.AllBy = time.Time{}, time.Time{}
@@ -263,8 +264,9 @@ func (d *decider) endWhole() bool {
 	return true
 }
 
-// finish stops the rest of a finished pod: sidecars, then the sandbox, then its mounts. Its containers stay, for
-// their logs and exit codes, unless the node is short of disk space: then its final status is recorded first.
+// finish stops the rest of a finished pod: sidecars, then the sandbox, then its mounts. Its containers stay, because of
+// their logs and exit codes. If the node is short of disk space, they are removed, after the final status has been
+// recorded.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
 	since := d.in.Now

@@ -43,8 +43,8 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 	}
 }
 
-// ended is when an instance ended that is kept only for its age. An end in the future, because the clock was set back
-// before the agent saw it, counts as now.
+// ended is the time at which an instance ended that is kept only for its age. An end in the future counts as now: the
+// clock was set back before the agent saw the end.
 func (d *decider) ended(c *pod.Container) time.Time {
 	at, known := d.mem.Ended[c.ID]
 	if !known {
@@ -55,7 +55,7 @@ func (d *decider) ended(c *pod.Container) time.Time {
 }
 
 // expendable reports whether an instance is to be removed although no newer one has taken its place: the pod has ended,
-// and the node asks for it.
+// and the node has listed the instance for removal.
 func (d *decider) expendable(c pod.Container) bool {
 	return d.finished && c.Ended() && slices.Contains(d.in.ExcessContainers, c.ID)
 }

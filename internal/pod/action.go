@@ -40,8 +40,8 @@ const (
 	SaveCheckpoint ActionKind = "SaveCheckpoint"
 	// PostStart runs the postStart hook of the running instance ID of Container.
 	PostStart ActionKind = "PostStart"
-	// PreStop runs the preStop hook of instance ID of Container. After Grace the container is stopped even if the
-	// hook hasn't ended, which ends the hook, too.
+	// PreStop runs the preStop hook of instance ID of Container. When Grace is over, the container is stopped even if
+	// the hook is still running, which ends the hook, too.
 	PreStop ActionKind = "PreStop"
 	// Allocate allocates the resources that the current spec of the pod requests, after a resize.
 	Allocate ActionKind = "Allocate"
@@ -115,17 +115,17 @@ type Failure struct {
 	// Rejected says that this node won't run the pod at all: the pod's phase becomes Failed, with Reason and Message
 	// in its status. Only AdmitPod sets it.
 	Rejected bool `json:"rejected,omitempty"`
-	// Wait is set if the action didn't fail but has to wait, and is retried: it is the kind of the pod's wait, and
-	// Message describes it for a person. AdmitPod sets it if it neither admitted nor rejected the pod; any action may
-	// set WaitForProcesses, also a hook that couldn't begin.
+	// Wait is set if the action didn't fail but has to wait, and is retried. It is the kind of the pod's wait, and
+	// Message describes it for users. AdmitPod sets Wait if it neither admitted nor rejected the pod; any action,
+	// including a hook that couldn't begin, may set WaitForProcesses.
 	Wait WaitFor `json:"wait,omitempty"`
 	// Awaits is the API object that is missing or incomplete, if that is why the action failed: when the object
 	// changes, the action is retried at once.
 	Awaits Object `json:"awaits,omitzero"`
 	// Unknown is true while it isn't certain whether the awaited object exists. Only the executor reads it.
 	Unknown bool `json:"-"`
-	// Image is the image that couldn't be pulled, if it isn't the container's own image but one that the container
-	// mounts as a volume (KEP-4639).
+	// Image is the image that couldn't be pulled, if the container mounts this image as a volume (KEP-4639). It is
+	// empty for the container's own image.
 	Image string `json:"image,omitempty"`
 	// Disk says that a disk of this node is full or can't be written: a change of the manifest doesn't help.
 	Disk bool `json:"disk,omitempty"`

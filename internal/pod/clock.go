@@ -13,8 +13,8 @@ type ClockStep struct {
 // Equal reports whether both are the same step.
 func (s ClockStep) Equal(other ClockStep) bool { return s.From.Equal(other.From) && s.By == other.By }
 
-// Anchored gives a stored time a monotonic reading, if now has one: then it stays the same moment when the clock is
-// set. A zero time is returned as it is.
+// Anchored adds a monotonic reading to a stored time, if now has one: then the time stays the same moment when the
+// clock is set. A zero time is returned as it is.
 func Anchored(t, now time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -22,12 +22,12 @@ func Anchored(t, now time.Time) time.Time {
 	return now.Add(t.Sub(now))
 }
 
-// ClockSlack is how far a time may lie after the time of a decision without a step between them: the runtime may
-// report an event just after the decision read the clock.
+// ClockSlack is how far a reported time may lie after the time of a decision although the clock wasn't set between
+// them: the runtime may report an event just after the decision read the clock.
 const ClockSlack = time.Minute
 
-// AnchoredPast is Anchored for the time of something that has happened. One in the future, because the clock was set
-// back before it was read, counts as now.
+// AnchoredPast is Anchored for the time of a past event. A time in the future, which a clock shows before it is set
+// back, counts as now.
 func AnchoredPast(t, now time.Time) time.Time {
 	if t.After(now) {
 		t = now
@@ -36,19 +36,20 @@ func AnchoredPast(t, now time.Time) time.Time {
 }
 
 // OnClock converts a time of the runtime, a file or the API server to the time that the wall clock would have shown if
-// the steps, oldest first, had come before it. Differences of converted times are durations, even if the clock was set
-// between them.
+// all steps had already happened before that time. steps are sorted, oldest first. Differences of converted times are
+// durations, even if the clock was set between them.
 //
 // A time doesn't say before which steps it was read. OnClock takes the latest period between two steps in which the
-// clock can have shown it: a time that the clock showed twice, because it was set back, belongs to the later period.
-// So the result changes when the clock shows the time again: one that counts for longer is converted once, and kept
-// (Anchored).
+// clock can have shown it: a time that the clock showed twice, because it was set back, belongs to the later period. So
+// the result changes once the clock shows the time again. Callers that need a time for longer therefore convert it once
+// and store the result (Anchored).
+//
 // Times with a monotonic reading, which steps don't change, and zero times are returned as they are.
 func OnClock(t, now time.Time, steps []ClockStep) time.Time {
 	if len(steps) == 0 || t.IsZero() || t != t.Round(0) {
 		return t
 	}
-	end := now.Round(0).Add(ClockSlack) // of the period after step i
+	end := now.Round(0).Add(ClockSlack) // the end of the period after step i
 	var since time.Duration             // the sum of the steps after that period
 	for i := len(steps) - 1; ; i-- {
 		if i < 0 {

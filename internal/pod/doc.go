@@ -6,21 +6,21 @@
 // read-only once passed on: to change a value, make a copy.
 //
 // API reasons (Reason...) and the codes of waits (Wait) are constants here. No code compares sentences: package
-// pod/explain turns codes into words where a person reads them.
+// pod/explain turns codes into sentences for users.
 //
 // # Versions of a pod
 //
-// Desired.Base is the content hash of the version that the pod was created from; metadata.generation counts the
-// edits that were applied in place since. Desired.Replaces says why a new version isn't an edit of the old pod but
-// another pod: the new pod's worker starts when the old pod's worker has ended.
+// Desired.Base is the content hash of the version that the pod was created from; metadata.generation counts the later
+// edits that were applied in place. Desired.Replaces says why a new version isn't an edit of the old pod but another
+// pod: the new pod's worker starts when the old pod's worker has ended.
 //
 // # Objects that pods refer to
 //
 // ConfigMaps, Secrets, claims and other objects are found through an object.View (package pod/object). The executor
-// chooses a pod's View by Desired.Source and passes it to the code that acts for the pod. Pods from manifests see
-// the objects that manifests define, once all local sources have reported, whether an API server answers or not;
-// pods of an API server see that server's objects. Neither kind of pod sees the other kind's objects.
+// chooses a pod's View by Desired.Source and passes it to the code that acts for the pod. Pods from manifests see the
+// objects that manifests define, once all local sources have reported, whether an API server answers or not; pods of an
+// API server see that server's objects. Neither kind of pod sees the other kind's objects.
 //
-// object.Unknown means that it isn't certain yet whether an object exists. It differs from "not found": the pod
-// waits for the object, even if its volume is marked as optional.
+// object.Unknown means that it isn't certain yet whether an object exists. It differs from "not found": the pod waits
+// for the object, even if its volume is marked as optional.
 package pod

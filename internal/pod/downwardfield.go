@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrUnknownField is wrapped by the error for a field that DownwardField can't select.
+// ErrUnknownField is wrapped by the error that DownwardField returns for a field that it can't select.
 var ErrUnknownField = errors.New("no such field")
 
 // DownwardField is the value of a field of the pod's metadata, as environment variables and files of volumes show it

@@ -16,8 +16,8 @@ const (
 )
 
 // HostNames returns the pod's host name and, if it has one, its fully qualified domain name, by the API comments of
-// hostname, subdomain and hostnameOverride. clusterDomain is that of the KubeletConfiguration. If it is empty, the
-// fully qualified name ends in a dot, and is still valid.
+// hostname, subdomain and hostnameOverride. clusterDomain is the field of the KubeletConfiguration. If clusterDomain is
+// empty, the fully qualified name ends in a dot, and is still valid.
 func HostNames(p *v1.Pod, clusterDomain string) (host, fqdn string) {
 	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
 		return *o, ""

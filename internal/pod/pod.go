@@ -17,7 +17,7 @@ const (
 	SourceFile Source = "file"
 	// SourceHTTP is the manifest URL (staticPodURL).
 	SourceHTTP Source = "http"
-	// SourceRun is the command `deckhand run FILE` of a person; its pods live as long as the command runs.
+	// SourceRun is the command `deckhand run FILE` of a user; its pods live as long as the command runs.
 	SourceRun Source = "run"
 	// SourceAPI is an API server.
 	SourceAPI Source = "api"
@@ -104,7 +104,7 @@ type Refusal struct {
 	Message string
 }
 
-// FullName returns the pod's NAMESPACE/NAME, which is unique among live pods on a node.
+// FullName returns the pod's NAMESPACE/NAME, which is unique among the pods that run on a node.
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // SandboxState is the CRI's pod sandbox state.
@@ -115,8 +115,8 @@ const (
 	SandboxNotReady SandboxState = "NotReady"
 )
 
-// ContainerState is the CRI's container state. States only ever move forward: Created, Running, Exited. A runtime
-// reports Unknown for a container whose shim it lost; it counts as ended.
+// ContainerState is the CRI's container state. States only move forward: Created, Running, Exited. A runtime reports
+// Unknown for a container whose shim it lost; such a container counts as ended.
 type ContainerState string
 
 const (
@@ -158,7 +158,7 @@ type Container struct {
 	// StartAborted: the instance never ran, because the agent died or its connection to the runtime broke during the
 	// start, or because no process could be created for it. The container didn't fail.
 	StartAborted bool
-	// DiskFull: it couldn't be started, because a disk of the node was full.
+	// DiskFull: the instance couldn't be started, because a disk of the node was full.
 	DiskFull bool
 	// Image is the image reference in the request to create the container; ImageRef is the runtime's resolved
 	// reference (digest or ID).
@@ -170,8 +170,8 @@ type Container struct {
 	Backoff time.Duration
 	// Hash is the kubelet's hash of the v1.Container from which the instance was created.
 	Hash string
-	// Grace is the pod's termination grace period in seconds when the container was created, for pods without a spec
-	// any more; nil if it isn't recorded.
+	// Grace is the pod's termination grace period in seconds when the container was created; nil if it isn't recorded.
+	// It is used for pods whose spec isn't available any more.
 	Grace *int64
 	// TerminationMessagePath is the host path of the file that the container mounts for its termination message;
 	// empty if it mounts none.
@@ -192,11 +192,12 @@ type CreatedWith struct {
 	// PodLimits are the pod-level limits when the container was created. They hold for the container if it has no
 	// limit of its own (KEP-2837). See Checkpoint.ResizedUnder.
 	PodLimits v1.ResourceList
-	// PreStop and Ports are the container's preStop hook and ports, for pods without a spec any more.
+	// PreStop and Ports are the container's preStop hook and ports. They are used for pods whose spec isn't available
+	// any more.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort
-	// Sidecar is the position of a sidecar among the pod's init containers, from 1, for pods without a spec any more;
-	// 0 for other containers.
+	// Sidecar is the position of a sidecar among the pod's init containers, from 1; 0 for other containers. It is used
+	// for pods whose spec isn't available any more.
 	Sidecar int
 }
 
@@ -240,8 +241,8 @@ func (o *Observed) Live() bool {
 	return o != nil && slices.ContainsFunc(o.Containers, func(c Container) bool { return !c.Ended() })
 }
 
-// Active reports whether the runtime has a container of the pod that hasn't ended, or a sandbox in which one may be
-// started again.
+// Active reports whether the runtime has a container of the pod that hasn't ended, or a sandbox in which a container
+// may be started again.
 func (o *Observed) Active() bool {
 	ready := func(b Sandbox) bool { return b.State == SandboxReady }
 	return o.Live() || o != nil && slices.ContainsFunc(o.Sandboxes, ready)
@@ -304,8 +305,8 @@ type Event struct {
 type Report struct {
 	Desired *Desired
 	Status  *v1.PodStatus
-	// Waits are the reasons why the pod waits. Wake is when the worker decides about the pod next even without an
-	// event; zero if it doesn't.
+	// Waits are the reasons why the pod waits. Wake is when the worker makes its next decision about the pod if no
+	// event occurs before; zero if it makes none.
 	Waits []Wait
 	Wake  time.Time
 	// Stopping says that the pod has to end. StoppingWhy is the reason for that, and StoppingAt is when that was

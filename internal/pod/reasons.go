@@ -1,8 +1,9 @@
 package pod
 
 // Reason is a reason as the API shows it: why a container waits or has ended, why a pod failed, why a condition has its
-// status, the subject of an event. No other package writes one as a literal; those that the API's own packages define
-// (v1.PodReasonDeferred) are taken from there. The comments are the reference of docs/reference/events.md.
+// status, or why an event was recorded. Other packages use these constants instead of literals; reasons that the API's
+// own packages define (v1.PodReasonDeferred) are used from there. The reference docs/reference/events.md is generated
+// from the comments below.
 type Reason string
 
 // Reasons of containers that wait, as kubectl and its users know them.

@@ -119,9 +119,9 @@ func StrictGroups(p *v1.Pod) bool {
 		*sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
-// AppArmorProfile is the AppArmor profile that the pod requests for the container: the one in the container's
-// security context, else the one in the deprecated annotation for the container, else the one in the pod's security
-// context. It is nil if the pod requests none. An invalid annotation is an error.
+// AppArmorProfile is the AppArmor profile that the pod requests for the container: the profile in the container's
+// security context, else in the deprecated annotation for the container, else in the pod's security context. It is nil
+// if the pod requests none. An invalid annotation is an error.
 func AppArmorProfile(p *v1.Pod, c *v1.Container) (*v1.AppArmorProfile, error) {
 	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile, nil

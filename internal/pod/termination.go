@@ -22,8 +22,8 @@ type Probe struct {
 	Kind      ProbeKind `json:"kind"`
 }
 
-// ProbeResult is the result of a probe by its thresholds: it changes when
-// failureThreshold or successThreshold is reached, not with every single try.
+// ProbeResult is the result of a probe according to its thresholds: it changes when failureThreshold or
+// successThreshold is reached, not with every single try.
 type ProbeResult struct {
 	Probe
 	OK bool `json:"ok"`
@@ -38,7 +38,7 @@ type ProbeResult struct {
 type ProbeFailures struct {
 	Probe
 	Count int `json:"count"`
-	// Since is the time of the first of these failures, Last that of the last one.
+	// Since is the time of the first of these failures, Last the time of the last one.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
 	// Message says how the last try failed. It contains nothing that the container printed.
@@ -76,8 +76,8 @@ func Terminal(p v1.PodPhase) v1.PodPhase {
 	return ""
 }
 
-// Allocation is the resources that this node has allocated to a pod. The pod's spec may already request other
-// amounts, before a resize (KEP-1287). An Allocation is immutable.
+// Allocation is the resources that this node has allocated to a pod. While a resize isn't allocated yet, the pod's spec
+// requests other amounts (KEP-1287). An Allocation is immutable.
 type Allocation struct {
 	// Generation is the generation of the spec for which the resources were allocated.
 	Generation int64 `json:"generation,omitempty"`
@@ -94,26 +94,26 @@ type Allocation struct {
 // Checkpoint is the state of one pod that has to survive a restart of the agent and isn't recorded on the pod's
 // containers. It is immutable: to change the state, make another Checkpoint.
 type Checkpoint struct {
-	// Base is the Desired.Base of the pod, if its manifest sets the UID: another pod may have the same UID, and Base
-	// tells them apart. It is empty for other pods.
+	// Base is the Desired.Base of the pod if its manifest sets the UID: another pod may have the same UID, and Base
+	// distinguishes the two. It is empty for other pods.
 	Base string `json:"base,omitempty"`
 	// StartTime is when this node first saw the pod (PodStatus.startTime).
 	StartTime time.Time `json:"startTime,omitzero"`
-	// DeadlineFrom is the time from which activeDeadlineSeconds count, on the clock as it is set now, if it was set
-	// since StartTime. It is zero for pods without a deadline.
+	// DeadlineFrom is the time from which activeDeadlineSeconds count, on the present wall clock, if the clock was set
+	// after StartTime. It is zero for pods without a deadline.
 	DeadlineFrom time.Time `json:"deadlineFrom,omitzero"`
 	// Termination is set when the pod has to end although a source still has it.
 	Termination *PodTermination `json:"ending,omitempty"`
 	// EndBy is when the containers of a pod that has to end are killed. A later value never replaces an earlier one.
-	// It is set for pods that their source still has.
+	// EndBy is set only for pods that their source still has.
 	EndBy time.Time `json:"endBy,omitzero"`
 	// Terminal is the pod's final phase (Succeeded or Failed); empty before the pod has reached it.
 	Terminal v1.PodPhase `json:"terminal,omitempty"`
 	// Final is the final status of a pod whose object is being deleted: it is reported until the object is removed.
 	Final *v1.PodStatus `json:"final,omitempty"`
-	// PostStartDone, Started and Ready list the IDs of instances, only of containers with such a hook or probe:
-	// PostStartDone those after their postStart hook, Started those that have passed their startup probe, Ready
-	// those that were ready according to the last result of their readiness probe.
+	// PostStartDone, Started and Ready list the IDs of instances. PostStartDone has those whose postStart hook has
+	// completed, Started those that have passed their startup probe, and Ready those that were ready according to the
+	// last result of their readiness probe. Instances without such a hook or probe aren't listed.
 	PostStartDone []string `json:"hooked,omitempty"`
 	Started       []string `json:"started,omitempty"`
 	Ready         []string `json:"ready,omitempty"`
@@ -129,14 +129,14 @@ type Checkpoint struct {
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
 	// ResizedUnder maps the ID of an instance to the pod-level limits at the time of its last resize.
 	ResizedUnder map[string]v1.ResourceList `json:"resizedUnder,omitempty"`
-	// RestartAll is set while all containers of the pod are being removed in order to start them again (KEP-5532), and
-	// after that as long as it can't be cleared on the disk.
+	// RestartAll is set while all containers of the pod are being removed in order to start them again (KEP-5532). It
+	// stays set after that while the checkpoint can't be written.
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
 	// Carried maps the name of a container without instances to the state with which its next instance continues.
 	Carried map[string]Carried `json:"carried,omitempty"`
 }
 
-// Failed is a failure because of which a container has to end: that of its startup or liveness probe, or of its
+// Failed is a failure because of which a container has to end: the failure of its startup or liveness probe, or of its
 // postStart hook.
 type Failed struct {
 	Cause StopCause `json:"cause"`
@@ -150,8 +150,8 @@ type RestartAll struct {
 	At        time.Time `json:"at"`
 	Container string    `json:"container"`
 	ExitCode  int32     `json:"exitCode"`
-	// IDs are the instances that existed then: once all of them are removed, the restart isn't repeated. Checkpoints of
-	// earlier versions have none.
+	// IDs are the instances that existed at the time At: once all of them are removed, the restart isn't repeated.
+	// Checkpoints of earlier versions have no IDs.
 	IDs []string `json:"ids,omitempty"`
 }
 

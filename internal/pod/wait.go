@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// WaitCode is the kind of thing for which a pod, or one of its containers, waits. The comments name in parentheses
-// the fields of Wait that are set for the code.
+// WaitCode says what a pod, or one of its containers, waits for. The comments name in parentheses the fields of Wait
+// that are set for the code.
 type WaitCode string
 
 const (
@@ -26,8 +26,9 @@ const (
 	WaitAction WaitCode = "Action"
 	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image, Disk, For).
 	WaitRetry WaitCode = "Retry"
-	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message if the agent
-	// stopped it; Reason and Message if it ran out of memory or never ran, Disk if a full disk kept it from that).
+	// WaitBackOff: the container ended and is started again later. ExitCode is set; Cause, Probe and Message if the
+	// agent stopped the container; Reason and Message if it ran out of memory or never ran; Disk if a full disk
+	// prevented its start.
 	WaitBackOff WaitCode = "BackOff"
 	// WaitSandboxBackOff: the sandbox ended soon after its creation, and the next one is created later.
 	WaitSandboxBackOff WaitCode = "SandboxBackOff"
@@ -45,8 +46,8 @@ const (
 	WaitEnded WaitCode = "Ended"
 	// WaitStop: the container has to end (Cause, Probe, Message).
 	WaitStop WaitCode = "ContainerStop"
-	// WaitStopOutlived: the container has to end (Cause, Probe, Message), although the cause doesn't exist any more,
-	// because the stop had begun.
+	// WaitStopOutlived: the container has to end (Cause, Probe, Message): the cause doesn't exist any more, but the
+	// stop had already begun.
 	WaitStopOutlived WaitCode = "ContainerStopOutlived"
 	// WaitOldInstance: an instance of the container in an older sandbox has to end.
 	WaitOldInstance WaitCode = "OldInstance"
@@ -70,8 +71,7 @@ const (
 	WaitObjectGone WaitCode = "ObjectGone"
 )
 
-// WaitFor is the kind of thing for which a pod waits before the node admits it, or before an action can begin
-// (WaitForProcesses).
+// WaitFor says what a pod waits for before the node admits it, or before an action can begin (WaitForProcesses).
 type WaitFor string
 
 const (
@@ -96,11 +96,11 @@ type StopCause string
 const (
 	// StopPostStartHook: its postStart hook failed.
 	StopPostStartHook StopCause = "PostStartHook"
-	// StopProbe: its startup or liveness probe failed.
+	// StopProbe: the container's startup or liveness probe failed.
 	StopProbe StopCause = "Probe"
-	// StopImage: the spec has another image for it.
+	// StopImage: the spec has another image for the container.
 	StopImage StopCause = "Image"
-	// StopResize: its resources change, and it has to be restarted for that.
+	// StopResize: the container's resources change, and it has to be restarted for that.
 	StopResize StopCause = "Resize"
 )
 
@@ -120,7 +120,8 @@ type Wait struct {
 	// Attempts is how often the action or the probe failed in a row.
 	Attempts int    `json:"attempts,omitempty"`
 	Reason   Reason `json:"reason,omitempty"`
-	// Message is a message of the API, the runtime or a probe, or the reason why a container or the pod has to end.
+	// Message is a message of the API, of the runtime or of a probe, or the reason why a container or the pod has to
+	// end.
 	Message string    `json:"message,omitempty"`
 	Cause   StopCause `json:"cause,omitempty"`
 	// Object is the API object that has to be created or changed.
@@ -165,7 +166,7 @@ type Pull struct {
 	Bytes      int64 `json:"bytes,omitempty"`
 }
 
-// CSIDriver is the kind of an Object that isn't one of the API: a CSI driver that has to register.
+// CSIDriver is the Kind of an Object that isn't an API object: a CSI driver that has to register.
 const CSIDriver = "CSI driver"
 
 // Object names an object of the API.
@@ -177,7 +178,7 @@ type Object struct {
 	Name string `json:"name,omitempty"`
 }
 
-// String returns the object's kind and name for people: "ConfigMap default/web", "RuntimeClass kata".
+// String returns the object's kind and name as text for people: "ConfigMap default/web", "RuntimeClass kata".
 func (o Object) String() string {
 	switch {
 	case o == Object{}:

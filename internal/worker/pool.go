@@ -68,8 +68,8 @@ type Probes interface {
 type Allocations interface {
 	// Get returns the pod's allocation; nil before AdmitPod.
 	Get(types.UID) *pod.Allocation
-	// Health returns the health of the resources assigned to the pod, by container. After a change of it, the pod is
-	// woken with Wake.
+	// Health returns the health of the resources assigned to the pod, by container. After a change of the health, the
+	// pod is woken with Wake.
 	Health(types.UID) map[string][]v1.ResourceStatus
 }
 
@@ -104,16 +104,16 @@ type Meter interface {
 	// Decided is called after each decision of a worker, with the duration of the decision.
 	Decided(time.Duration)
 	// Added is called when a pod with a source gets its worker, with the number of its main containers and the time
-	// since it was first seen.
+	// since the agent first saw the pod.
 	Added(containers int, sinceSeen time.Duration)
-	// Running is called when all containers of a pod run for the first time. sinceSeen is the time since the pod was
-	// first seen; other is the part of it spent on image pulls and init containers.
+	// Running is called when all containers of a pod run for the first time. sinceSeen is the time since the agent
+	// first saw the pod; other is the part of that time spent on image pulls and init containers.
 	Running(sinceSeen, other time.Duration)
 	// ContainerEnded is called when the end of a container instance has been observed. containerType is a
 	// pod.ContainerType.
 	ContainerEnded(containerType string, exitCode int32, reason string)
-	// Restarted is called when a pod gets a new worker that was wanted again while it was being stopped. static says
-	// that it comes from a manifest.
+	// Restarted is called when a pod gets a new worker after its source defined it again while it was being stopped.
+	// static says that the pod comes from a manifest.
 	Restarted(static bool)
 	// Orphaned is called for each pod that exists only in the runtime.
 	Orphaned()
@@ -146,8 +146,8 @@ type Config struct {
 	// ExcessContainers returns the IDs of a pod's ended instances that have to be removed. The function may be nil.
 	ExcessContainers func(types.UID) []string
 	// Terminators decide that pods have to end although their sources have them. The first termination of a pod is
-	// completed, also by a later agent; another one may only shorten its grace period. If two terminators end a pod
-	// at the same time, that of the first one in this list counts.
+	// completed, even by a later agent; another termination may only shorten its grace period. If two terminators end a
+	// pod at the same time, the termination of the first one in this list counts.
 	Terminators []PodTerminator
 	// ReportsHealth adds the health of assigned resources to statuses (KEP-4680).
 	ReportsHealth bool
@@ -173,8 +173,9 @@ type Pool struct {
 	// waiting has the full names of wanted pods that can't start before another pod of that name has ended. Only the
 	// loop accesses it.
 	waiting map[string]bool
-	// returning is for pods that were wanted again while they were being stopped: it has, by container, the attempt
-	// numbers with which such a pod continues, so that its restart counts don't fall. Only the loop accesses it.
+	// returning has the pods that a source defined again while they were being stopped. It maps their UIDs to the
+	// attempt numbers, by container, with which the pods continue, so that their restart counts don't fall. Only the
+	// loop accesses it.
 	returning map[types.UID]map[string]int
 	// unknown has the pods without a source that are left running; each is logged when it is added.
 	unknown map[types.UID]bool
@@ -192,7 +193,7 @@ func New(w *Waker, cfg Config) *Pool {
 
 // termination combines the terminations of the pod; nil if it may run.
 func (p *Pool) termination(uid types.UID) *pod.PodTermination {
-	list := make([]*pod.PodTermination, 0, 8) // on the stack: this is part of every step
+	list := make([]*pod.PodTermination, 0, 8) // of fixed capacity, to stay on the stack: every step calls this
 	for _, t := range p.cfg.Terminators {
 		list = append(list, t.Termination(uid))
 	}
@@ -218,9 +219,9 @@ func (p *Pool) left(fullName string) bool {
 	return p.observes(func(o *pod.Observed) bool { return o.Namespace+"/"+o.Name == fullName })
 }
 
-// anyLeft reports whether there is any worker, or any pod in the runtime except the unknown ones that are left
-// running. Workers that only fail to remove files, from a disk that can't be written or without a volume's driver,
-// don't count: a later agent removes these.
+// anyLeft reports whether there is any worker, or any pod in the runtime other than the unknown pods that are left
+// running. Workers that only fail to remove files, because the disk can't be written or a volume's driver is missing,
+// don't count: a later agent removes these files.
 func (p *Pool) anyLeft() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -338,12 +339,12 @@ func (p *Pool) remove(w *worker) bool {
 		}
 	}
 	p.turned.Wake()
-	// A late wake-up may have gone to the ended worker.
+	// A wake-up for the pod may have gone to the worker after its end.
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
 
-// reconcile starts and stops workers according to the desired set. leftovers are pods on disk; it returns those that
-// still have to be decided on in a later call.
+// reconcile starts and stops workers according to the desired set. leftovers are pods on disk. reconcile returns the
+// leftovers about which a later call still has to decide.
 func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
 	looked := time.Now()
 	current := p.cfg.Desired.Current()
@@ -373,8 +374,8 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 			continue
 		}
 		// A static pod's successor has the same name and another UID: it waits until the old pod is gone, so that the
-		// two never run at once. A pod that already runs, even while another agent's pod has its name, gets its
-		// worker at once.
+		// two never run at once. A pod that already runs gets its worker at once, even if another agent's pod with the
+		// same name exists.
 		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID && !p.runs(d.Pod.UID) {
 			p.waiting[pod.FullName(d.Pod)] = true
 			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", klog.KObj(d.Pod),
@@ -410,7 +411,7 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	return held
 }
 
-// Reasons for stopping a pod that a command or its restart after an eviction stops, alone or with all others.
+// Reasons for stopping pods: a command, or a pod's restart after an eviction, stops single pods or all of them.
 const (
 	whyStopped    = "a command or its restart after an eviction stops it"
 	whyAllStopped = "all pods are being stopped"
@@ -418,7 +419,7 @@ const (
 
 // stopUnwanted stops pods that have no source any more or were stopped by a user. It starts workers that remove pods
 // without source and worker: orphans in the runtime and on disk. If all is false, an API server hasn't reported its
-// pods yet: then it removes only pods of local sources, and pods with names that local sources use now.
+// pods yet: then stopUnwanted removes only pods of local sources, and pods with names that local sources use now.
 func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *desired.Set,
 	leftovers []types.UID, all bool) {
 	successors := make(map[string]*pod.Desired, len(wanted))
@@ -442,7 +443,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		case !all && !w.local(): // the API server may still have it
 		default:
 			next := successors[w.name]
-			// a pod from a manifest takes the name of an object that stays
+			// stays: a pod from a manifest takes over the name of a pod whose object still exists
 			w.requestStop(whyReplaced(next), next != nil && !next.RequiresTerminalPhase)
 		}
 	}

@@ -16,20 +16,22 @@ import (
 )
 
 const (
-	// resumeGap is the time between the restarts of two evicted pods: the node may run short of something again.
+	// resumeGap is the time between the restarts of two evicted pods: each restart may cause pressure on the node
+	// again.
 	resumeGap = 10 * time.Second
-	// resumeRetry is the time until a restart that failed is tried again.
+	// resumeRetry is the time until a failed restart is tried again.
 	resumeRetry = time.Minute
-	// firstHold and longestHold are the limits of the time for which a pod isn't restarted again that was evicted soon
-	// after its last restart. It doubles each time.
+	// firstHold and longestHold are the minimum and the maximum of resumption.hold. A pod that is evicted again soon
+	// after its restart has to wait twice as long for its next restart.
 	firstHold, longestHold = 5 * time.Minute, 80 * time.Minute
 )
 
-// Resumer restarts pods that the node has evicted under pressure once that has ended, one at a time, those of the
-// highest priority first. It is for machines without a cluster, where no controller creates another pod.
+// Resumer restarts pods that the node evicted because of pressure, once the pressure has ended: one at a time, those of
+// the highest priority first. It is for machines without a cluster, where no controller creates another pod.
 type Resumer struct {
 	ResumerConfig
-	// resumed are the last restarts, by the names of pods, as long as they delay others. last is the last attempt.
+	// resumed has the last restart of each pod, as long as it delays the next restart. last is the time of the last
+	// attempt to restart any pod.
 	resumed map[types.NamespacedName]resumption
 	last    time.Time
 	failed  logging.LastError
@@ -39,7 +41,7 @@ type Resumer struct {
 type ResumerConfig struct {
 	Statuses *podstatus.Store
 	// Calm reports whether the node isn't under pressure. Watch returns a channel that receives after each change of
-	// that, until stop is called.
+	// the result of Calm, until stop is called.
 	Calm  func() bool
 	Watch func() (changed <-chan struct{}, stop func())
 	// Restart restarts a pod, unless a user has stopped it. It doesn't wait for the pod's end.
@@ -50,7 +52,7 @@ type ResumerConfig struct {
 // resumption is the restart of a pod.
 type resumption struct {
 	at time.Time
-	// hold is how long the pod isn't restarted again.
+	// hold is the minimum time until the pod may be restarted again.
 	hold time.Duration
 }
 
@@ -79,7 +81,7 @@ func (r *Resumer) Run(ctx context.Context) error {
 			case <-due:
 				evicted = true
 			case <-changed.Woken():
-				// Most changes are of pods that weren't evicted.
+				// Most changes concern pods that weren't evicted.
 				evicted = slices.ContainsFunc(changed.Drain(), func(uid types.UID) bool {
 					e := r.Statuses.Get(uid)
 					return e != nil && resumes(e)
@@ -93,8 +95,8 @@ func resumes(e *podstatus.Entry) bool {
 	return !e.Report.Stopping && podstatus.Resumes(e.Pod, e.Report.Desired.Source)
 }
 
-// resume restarts one pod, if there is one and the node isn't under pressure. It returns the time until there may be
-// another one; 0 if there is none.
+// resume restarts one evicted pod, if there is one and the node isn't under pressure. It returns the time until another
+// pod may be restarted; 0 if there is none.
 func (r *Resumer) resume(now time.Time) time.Duration {
 	if !r.Calm() {
 		return 0

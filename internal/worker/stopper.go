@@ -32,21 +32,22 @@ type Stopper struct {
 	ended atomic.Bool
 
 	mu sync.Mutex
-	// all is the time of StopAll; zero if it wasn't called. since has, by pod name, the time of Stop. It doesn't
-	// have pods that an earlier agent stopped.
+	// all is the time of StopAll; zero if it wasn't called. since has the time of Stop or Resume by pod name, but not
+	// for pods that an earlier agent stopped.
 	all   time.Time
 	since map[types.NamespacedName]time.Time
 }
 
-// NewStopper returns a Stopper of the pool's pods; stops is the set of stopped pods.
+// NewStopper returns a Stopper of the pool's pods; stops has the pods that users have stopped.
 func NewStopper(stops *desired.Stops, pool *Pool, log logr.Logger) *Stopper {
 	return &Stopper{stops: stops, pool: pool, log: log, wake: wake.NewSlot(),
 		since: map[types.NamespacedName]time.Time{}}
 }
 
 // Stop stops pods until they are started again; with restart set, they are started again at once. It returns when the
-// pods are gone, or when their restart has begun. If ctx is done it returns earlier, but the pods are stopped all the
-// same. So they are on a disk that is too full to save it, with an error once they are gone if it still is.
+// pods are gone, or when their restart has begun. If ctx is done, it returns earlier, but the pods are stopped
+// nevertheless. They are also stopped if the disk is too full to save the stop. If the disk is still full when the pods
+// are gone, Stop returns an error.
 func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.NamespacedName) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
@@ -112,8 +113,8 @@ func (s *Stopper) StopAll() {
 // AllStopped reports whether Run has returned ErrAllStopped.
 func (s *Stopper) AllStopped() bool { return s.ended.Load() }
 
-// Run starts the pods that are being restarted, also those from before a restart of the agent, until ctx is done. It
-// returns ErrAllStopped when all pods were stopped by StopAll and are gone.
+// Run starts the pods that are being restarted, including pods whose restart an earlier agent began, until ctx is done.
+// It returns ErrAllStopped when all pods were stopped by StopAll and are gone.
 func (s *Stopper) Run(ctx context.Context) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
@@ -121,7 +122,8 @@ func (s *Stopper) Run(ctx context.Context) error {
 	for {
 		s.startAgain()
 		if now := time.Now(); now.Sub(saved) >= saveEvery {
-			// A user who didn't wait for a stop hasn't seen whether it is on disk. If it can't be, this is tried again.
+			// A user who didn't wait for the end of Stop hasn't seen whether the stop is on disk. If it can't be saved
+			// now, the next iteration tries again.
 			saved = now
 			_ = s.stops.Save()
 		}
@@ -150,7 +152,7 @@ func (s *Stopper) startAgain() {
 				"pod", klog.KRef(name.Namespace, name.Name))
 			continue
 		}
-		s.pool.turned.Wake() // calls of Stop with restart wait for it
+		s.pool.turned.Wake() // wakes calls of Stop with restart, which wait for the start
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Waker wakes the workers of a pool and lists their pods. It is created before the pool, because modules that wake
-// workers, such as the observed state or the allocations, are also read by workers. Its methods never block and are
-// safe for concurrent use.
+// Waker wakes the workers of a pool and lists their pods. It is created before the pool, because the observed state,
+// the allocations and other modules wake workers, and workers read these modules. Its methods never block and are safe
+// for concurrent use.
 type Waker struct {
 	mu sync.Mutex
 	// workers are the pool's workers; only the pool adds and removes them.
@@ -20,7 +20,7 @@ type Waker struct {
 	// awaiting has, by object, the workers of the pods that wait for this object (pod.Failure.Awaits).
 	awaiting map[pod.Object]map[*worker]struct{}
 
-	// look receives a value when a pod without a worker was observed, or a worker can't do what its pod needs.
+	// look wakes the pool's loop: a pod without a worker was observed, or a worker waits for the pool to act.
 	look wake.Slot
 }
 

@@ -35,7 +35,7 @@ type worker struct {
 	stop    *lifecycle.Stop
 	// over says that the pod was reported as ended: it will release its resources soon.
 	over bool
-	// returned says that the pod was wanted again while it was being stopped.
+	// returned says that a source defined the pod again while it was being stopped.
 	returned bool
 	results  []pod.Result
 
@@ -66,8 +66,8 @@ type probed struct {
 	probes []pod.Probe
 }
 
-// leftToOthers reports whether a pod that waits for this has only files left, which a later agent has to remove: their
-// disk can't be written, or the driver of a volume doesn't come. If all pods are stopped at once, the driver may be one
+// leftToOthers reports whether a pod with this wait has only files left, which a later agent has to remove: their disk
+// can't be written, or the driver of a volume doesn't register. If all pods are stopped at once, the driver may be one
 // of them.
 func leftToOthers(x pod.Wait) bool {
 	return x.Code == pod.WaitRetry && x.Action == pod.CleanPod &&
@@ -97,9 +97,9 @@ func stopOf(d *pod.Deletion) *lifecycle.Stop {
 	return &lifecycle.Stop{At: d.At, Grace: &d.Grace, Why: "it was deleted"}
 }
 
-// setDesired sets the newest version of the worker's pod. It returns false if the worker has to stop its pod first:
-// the pod is already being stopped (other than by the deletion of its object), or d is another pod or a restart of
-// this one. The pool starts d afterwards. A deletion may get a shorter grace period.
+// setDesired sets the newest version of the worker's pod. It returns false if the worker has to stop its pod first: the
+// pod is already being stopped (other than by the deletion of its object), or d is another pod or a restart of this
+// pod. The pool starts d after that. A deletion may get a shorter grace period.
 func (w *worker) setDesired(d *pod.Desired) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,8 +120,8 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 	}
 	if old != nil && !d.UIDIsIdentity &&
 		old.Pod.Annotations[pod.AnnotationConfigSeen] != d.Pod.Annotations[pod.AnnotationConfigSeen] {
-		// The manifest was removed and came back before the worker noticed: the pod is restarted all the same, and
-		// its restart counts continue.
+		// The manifest was removed and came back before the worker stopped the pod: the pod is restarted nevertheless,
+		// and its restart counts continue.
 		w.stop, w.returned = &lifecycle.Stop{At: time.Now(), Why: "its manifest was removed, and is back"}, true
 		w.signal.Wake()
 		return false
@@ -191,8 +191,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// turn makes one step, and returns the time of the next one and whether the pod is done. It is separate from run
-// because every idle pod pays for run's stack frame: with a Decision in that frame the stack of a worker stays at 8
+// turn makes one step, and returns the time of the next one and whether the pod is done. It is a separate function
+// because every idle worker keeps run's stack frame: with a Decision in that frame the stack of a worker stays at 8
 // KiB, without it the stack shrinks to 4 KiB.
 //
 //go:noinline
@@ -201,7 +201,7 @@ func (w *worker) turn(ctx context.Context) (wake time.Time, done bool) {
 	return d.Wake, d.Done
 }
 
-// adopt loads the state that the first decision needs. It isn't inlined for the same reason as turn.
+// adopt loads the state that the first decision needs. Like turn, it isn't inlined, to keep run's stack frame small.
 //
 //go:noinline
 func (w *worker) adopt() {
@@ -227,10 +227,10 @@ func (w *worker) adopt() {
 		w.mem.Checkpoint, w.mem.OnDisk = k, k
 	}
 	o := w.pool.cfg.Observed.Get(w.uid)
-	// An adopted pod started long ago: its start isn't measured again.
+	// An adopted pod started long ago: the duration of its start isn't measured.
 	w.wasUp = !o.Empty()
-	// Containers without an instance in the runtime continue the attempt numbers of their logs, even if the pod has
-	// a sandbox: it may be newer than the logs.
+	// Containers without an instance in the runtime continue the attempt numbers of their logs. That holds even if the
+	// pod has a sandbox, because the sandbox may be newer than the logs.
 	var logged map[string]int
 	for name := range pod.ContainerNames(d.Pod) {
 		if o.Newest(name) != nil {
@@ -255,8 +255,8 @@ func (w *worker) countOn(attempts map[string]int) {
 	}
 }
 
-// leaves returns the attempt numbers that the pod continues with if it was wanted again while it was being stopped;
-// nil otherwise. It leaves out ephemeral containers, which run only once in each pod.
+// leaves returns the attempt numbers with which the pod continues if a source defined it again while it was being
+// stopped; nil otherwise. It leaves out ephemeral containers, which run only once in each pod.
 func (w *worker) leaves() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,7 +284,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.collectResults(results)
 	in := lifecycle.Input{
 		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
-		// Read after results: the observed state then includes the changes of these actions.
+		// Observed is read after the results, so that it includes the changes of these actions.
 		Observed:   w.pool.cfg.Observed.Get(w.uid),
 		Probes:     w.pool.cfg.Probes.Results(w.uid),
 		Allocation: w.pool.cfg.Allocations.Get(w.uid), Termination: w.pool.termination(w.uid),
@@ -309,7 +309,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.await(d.Memory.Retries.Awaiting(), in.Node.ObjectsAt)
 	w.record.Decision(in, d)
 	w.mu.Lock()
-	// Set before the report: a reader of the status may send the pod that follows.
+	// over is set before the report: a reader of the reported status may already send the successor of the pod.
 	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != ""
 	w.mu.Unlock()
 	w.report(desired, stop, d)
@@ -365,8 +365,8 @@ func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
 // afterPanic is the time until the next decision after the core panicked.
 const afterPanic = 30 * time.Second
 
-// decidePanicked handles a panic of the core in a decision about one pod, which is a bug. The pod is left as it is
-// until the next try, other pods aren't affected, and the core's input is saved for a bug report.
+// decidePanicked handles a panic of the core in a decision about one pod, which is a bug. Nothing is done for the pod
+// until the next decision, other pods aren't affected, and the core's input is saved for a bug report.
 func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err error) lifecycle.Decision {
 	w.mu.Lock()
 	w.results = append(results[:len(results):len(results)], w.results...)

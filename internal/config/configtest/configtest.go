@@ -27,8 +27,8 @@ func Draw(t *rapid.T, label string) *v1beta1.KubeletConfiguration {
 	return c
 }
 
-// SparesHost returns an error for settings with which an agent moves all processes of the host (systemCgroups): a
-// test may only use them in its own PID namespace, which hides the host's processes.
+// SparesHost returns an error for settings with which an agent would move all processes of the host into other cgroups
+// (systemCgroups). A test may use such settings only in its own PID namespace, which hides the host's processes.
 func SparesHost(settings string) error {
 	if strings.Contains(settings, "systemCgroups") && os.Getpid() != 1 {
 		return errors.New("systemCgroups would move all processes of this host: run the test in a PID namespace of " +

@@ -12,21 +12,21 @@ import (
 
 // Limits of reading one file.
 const (
-	// maxValues is the maximum number of values. Aliases count each time they are used, so that nested ones in a few
-	// lines can't expand without limit.
+	// maxValues is the maximum number of values. An alias counts each time it is used, so that a few lines of nested
+	// aliases can't expand without limit.
 	maxValues = 20_000
 	// maxErrors is the maximum number of errors that are reported.
 	maxErrors = 200
 	// maxName is the maximum length of a name in bytes: the longest valid names are those of resources, with 253 bytes
-	// before the slash and 63 after it.
+	// before the slash and 63 after the slash.
 	maxName = 317
 )
 
 // decoder applies a document to a configuration and collects the errors of the document.
 type decoder struct {
 	errs []Error
-	// given records the origin of each value that was read. from is the origin of all values of this document, without
-	// the line.
+	// given records the origin of each value that was read. from is the origin of all values of this document, apart
+	// from their lines.
 	given origins
 	from  Origin
 }

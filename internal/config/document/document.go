@@ -43,7 +43,7 @@ func Decode(data []byte) (*Document, []Error) {
 	d := decoder{given: doc.given}
 	d.lay(root, &doc.Config)
 	if kind := doc.Config.Kind; kind != "" && kind != kindName {
-		return doc, checkType(doc) // errors of the fields of another kind are useless
+		return doc, checkType(doc) // a file of another kind has other fields, so errors about fields are useless
 	}
 	return doc, append(d.errs, checkType(doc)...)
 }

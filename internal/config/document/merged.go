@@ -6,8 +6,8 @@ import (
 )
 
 // Merged is a configuration that was merged from several layers in order. It has one owner, which may also write to
-// Config between the layers: the kubelet sets defaults after the file and before the drop-ins, so that a drop-in with
-// one threshold in evictionHard changes only that threshold of the defaults.
+// Config between the layers. For example, as in the kubelet, defaults are set after the file and before the drop-ins,
+// so that a drop-in with one threshold in evictionHard changes only that threshold of the defaults.
 type Merged struct {
 	config v1beta1.KubeletConfiguration
 	given  origins
@@ -59,5 +59,5 @@ func (m *Merged) Nearest(path string) Origin {
 	return at.Origin
 }
 
-// Given reports whether a layer set the setting at path, or one below it.
+// Given reports whether a layer set the setting at path, or a setting below it.
 func (m *Merged) Given(path string) bool { return m.given.origin(path) != Origin{} }

@@ -7,7 +7,7 @@ type origins map[string]place
 
 type place struct {
 	Origin
-	// whole is set if all settings below this path have this origin, too. A list sets all of its elements, but a struct
+	// whole says that all settings below this path have this origin, too. A list sets all of its elements, but a struct
 	// or map in a file doesn't set the fields that it omits.
 	whole bool
 	// below are the recorded paths directly below this path. Some of them may have been removed since.
@@ -30,8 +30,8 @@ func (p origins) set(path string, at Origin, whole bool) {
 	}
 }
 
-// setAbove records at as the origin of path and its parents, because a part of each was set there. It doesn't change
-// the records of paths that are whole.
+// setAbove records at as the origin of path and its parents, because a part of each of them was set there. It doesn't
+// change the records of paths that are whole.
 func (p origins) setAbove(path string, at Origin) {
 	if path != "" && !p[path].whole {
 		p.setAbove(above(path), at)
@@ -43,7 +43,7 @@ func (p origins) setAbove(path string, at Origin) {
 func (p origins) forget(path string) {
 	at, ok := p[path]
 	if !ok {
-		return // no path below it is recorded, either
+		return // without a record of path, there is none below it
 	}
 	delete(p, path)
 	for _, below := range at.below {
@@ -73,8 +73,8 @@ func (p origins) nearest(path string) (at place, exact bool) {
 	return place{}, false
 }
 
-// above returns the parent of path; "" at the top. For a map's key with a bracket or dot, several steps may be needed
-// to reach the parent.
+// above returns the parent of path; "" at the top. If a map's key contains a bracket or dot, several calls may be
+// needed to reach the parent.
 func above(path string) string {
 	if strings.HasSuffix(path, "]") {
 		return path[:max(0, strings.LastIndexByte(path, '['))]

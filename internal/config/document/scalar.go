@@ -23,7 +23,7 @@ func (d *decoder) Misfit(path string, n *yaml.Node, m yaml.Misfit) string {
 		return shown(path, n) + " " + m.Why
 	case kind == reflect.Interface:
 		return shown(path, n) + " has a YAML tag that isn't supported"
-	case expectedOwn(m.Type) != "": // the type reports its own errors
+	case expectedOwn(m.Type) != "": // a type with its own JSON form reports its own errors
 	case kind == reflect.Struct || kind == reflect.Map:
 		return shown(path, n) + " is not a mapping of names to values"
 	case kind == reflect.Slice:
@@ -50,8 +50,9 @@ func shown(path string, n *yaml.Node) string {
 	return show(n)
 }
 
-// shownPath formats a path for a message. For a secret field, it cuts the key in brackets after the last character that
-// a header name may have, because a typing error may have made the header's value a part of the key.
+// shownPath formats a path for a message. If a typing error makes a header's value part of a key, the path contains a
+// secret. So for a secret field, shownPath cuts the key in brackets after the last character that a header name may
+// have.
 func shownPath(path string) string {
 	if before, name, ok := strings.Cut(path, "["); ok && isSecret(path) {
 		if end := strings.IndexAny(name, ": \t"); end >= 0 {

@@ -25,8 +25,8 @@ type Field struct {
 	Why string
 	// Partly says which part of the field's meaning has no effect, although a Package reads the field; usually empty.
 	Partly string
-	// Idle is a value, formatted as by valueText, that asks for the behaviour that this build has anyway: setting the
-	// field to it needs no notice. It is empty if there is no such value.
+	// Idle is a value, formatted as by valueText, that requests the behaviour that this build always has: setting the
+	// field to this value needs no notice. It is empty if there is no such value.
 	Idle string
 	// Departs says how deckhand's default, or its default behaviour, differs from the kubelet's; usually empty. It
 	// completes "unlike the kubelet: ".

@@ -23,7 +23,7 @@ func isZero(v reflect.Value) bool {
 		return v.Len() == 0
 	case reflect.Struct:
 		for i := range v.NumField() {
-			// Fields that aren't in the JSON only record how a user wrote the value.
+			// Fields that aren't in the JSON only record the notation in which a user wrote the value.
 			if v.Type().Field(i).Tag.Get("json") != "-" && !isZero(v.Field(i)) {
 				return false
 			}

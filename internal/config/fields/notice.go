@@ -14,9 +14,9 @@ type Notice struct {
 	Why string
 }
 
-// NotActedOn lists the fields that were set without effect, in the table's order: this build doesn't implement them,
-// or their feature gate is off. It omits zero values ("0s", "", {}), and values that ask for the behaviour that this
-// build has anyway.
+// NotActedOn lists the fields that were set without effect, in the table's order: this build doesn't implement them, or
+// their feature gate is off. It omits zero values ("0s", "", {}), and values that request the behaviour that this build
+// always has.
 //
 // c is the content of files and flags before defaults are set. alone means that the node is standalone. given reports
 // whether a file or flag sets the field at a path, and gateOn whether a feature gate is on.

@@ -84,8 +84,8 @@ func at(all []Entry, path string) []Entry {
 	return found
 }
 
-// beginning returns the fields whose paths begin with text, such as "imageGC". Select calls it only if text is no
-// field's path.
+// beginning returns the fields whose paths begin with text, such as "imageGC". Select calls it only if no field has the
+// path text.
 func beginning(all []Entry, text string) []Entry {
 	var found []Entry
 	for _, e := range all {

@@ -9,7 +9,7 @@ import (
 // like returns the path of the field or struct that an invalid path most likely means: its path, or the end of its
 // path, is the same except for a few letters. It returns "" if none is similar.
 func like(all []Entry, path string) string {
-	names := map[string]string{} // full paths, by the names that may be meant
+	names := map[string]string{} // maps each name by which a user may call a field to the field's full path
 	known := func(yield func(string) bool) {
 		for _, e := range all {
 			for name := range parts(e.Field.Path) {

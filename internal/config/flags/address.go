@@ -6,7 +6,7 @@ import (
 )
 
 // addressValue is the value of a flag for an IP address, which is stored as the user wrote it. As in the kubelet, an
-// empty string doesn't count as given: the value of the file or of another flag stays.
+// empty string doesn't count as given: the value of the file or of an earlier flag stays.
 type addressValue struct {
 	target *string
 	given  bool

@@ -20,9 +20,8 @@ type Problem struct {
 	Message string
 }
 
-// Check returns the errors of flags without a field in the configuration file, and the syntax errors that
-// deferredValue has kept back because they would show a secret, sorted by flag. It doesn't check --node-ip and
-// --hostname-override; config.Load does.
+// Check returns the errors of flags without a field in the configuration file, and the syntax errors that deferredValue
+// has stored. The errors are sorted by flag. Check doesn't check --node-ip and --hostname-override; config.Load does.
 func (s *Set) Check() []Problem {
 	var c checker
 	for name := range s.rows {

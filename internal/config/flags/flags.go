@@ -81,8 +81,8 @@ func certDir(rootDir string) string {
 	return ""
 }
 
-// AddTo adds the flags to those of a command, which then accepts "_" for "-" in names. Parsing there sets the values
-// of s. Deprecated flags print no warning while parsing; see Deprecated.
+// AddTo adds the flags to the flags of a command, which then accepts "_" for "-" in names. Parsing the command's flags
+// sets the values of s. Deprecated flags print no warning while parsing; see Deprecated.
 func (s *Set) AddTo(fs *pflag.FlagSet) {
 	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	fs.AddFlagSet(s.flags)
@@ -91,7 +91,7 @@ func (s *Set) AddTo(fs *pflag.FlagSet) {
 // Has reports whether there is a flag of this name.
 func (s *Set) Has(name string) bool { return s.flags.Lookup(name) != nil }
 
-// Fields returns the path of the configuration file's field for each flag that sets one, by the flag's name.
+// Fields maps the name of each flag that sets a field of the configuration file to the path of the field.
 func (s *Set) Fields() map[string]string {
 	fields := map[string]string{}
 	for name, r := range s.rows {

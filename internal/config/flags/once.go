@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// onceValue is a map that refuses a key which one text gives two values: the later one would win in silence. A later
-// flag may still replace the value of an earlier one, as an addition to a unit file does.
+// onceValue is a map that rejects a text with two values for one key: otherwise the later value would silently override
+// the earlier one. A later flag may still replace the value of an earlier flag, as a drop-in of a systemd unit does.
 type onceValue struct {
 	pflag.Value
 	// separator is between key and value.

@@ -52,8 +52,8 @@ func overlayGates(c *v1beta1.KubeletConfiguration, gates map[string]bool, flag s
 
 // says reports whether a flag was given with a value that has an effect. Some flags have no effect with an empty value.
 // If the kubelet ignores the empty value, too, the flag's value implements Given. The other flags of this kind are
-// strings with a default. The kubelet rejects their empty value, or asks the runtime (--cgroup-driver), but here it is
-// ignored: unit files have it when a variable isn't set.
+// strings with a default. For these, the kubelet rejects an empty value, or gets the value from the runtime
+// (--cgroup-driver). Here an empty value is ignored: a unit file contains one if a variable in it isn't set.
 func (s *Set) says(name string) bool {
 	value, r := s.flags.Lookup(name).Value, s.rows[name]
 	if v, ok := value.(interface{ Given() bool }); ok {

@@ -36,7 +36,8 @@ type row struct {
 	// help has the name of the flag's argument in back quotes, as pflag requires.
 	help string
 
-	// field is the path of the flag's field in the configuration file. If it is empty, to is the target of parsing.
+	// field is the path of the flag's field in the configuration file. If field is empty, the flag is parsed into the
+	// variable to which to points.
 	field string
 	index []int // index of the field, for reflection; set by New
 	to    any
@@ -65,7 +66,7 @@ func (r row) replacement() string {
 }
 
 // The following functions return the help text of a flag. withRemarks is for tables in which only some flags are
-// deprecated or have no effect; fieldFirst and plain are for tables whose title says that all are.
+// deprecated or have no effect. fieldFirst and plain are for tables whose title says that this applies to all flags.
 
 func withRemarks(r row) string {
 	text := r.help
@@ -151,7 +152,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 		fs.StringVarP((*string)(p), r.name, r.short, r.def, usage)
 	case *[]string:
 		fs.StringSliceVarP(p, r.name, r.short, strings.Fields(r.def), usage)
-		return // if the default were set, given values would be added to it
+		return // a default that is set here would be extended, not replaced, by given values
 	case *bool:
 		fs.BoolVarP(p, r.name, r.short, false, usage)
 	case *int:
@@ -177,7 +178,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	}
 	switch {
 	case def != "" && r.form != nil:
-		f.DefValue = def // if the map were set, given values would be added to it
+		f.DefValue = def // a map that is set here would be extended by given values
 	case def != "":
 		_ = f.Value.Set(def) // never fails: a test checks the defaults
 		f.DefValue = f.Value.String()
@@ -215,8 +216,8 @@ func mapOrList(target any) pflag.Value {
 	}
 }
 
-// The following functions return values for flags whose syntax isn't the usual one of their type. Each function
-// supports targets of one type.
+// The following functions return values for flags with a syntax that differs from the usual syntax of their type. Each
+// function supports targets of one type.
 
 // address returns a value for an IP address.
 func address(target any, def string) pflag.Value {

@@ -6,7 +6,7 @@ import "time"
 // deprecated, because they became flags of the kubelet by accident.
 const noCAdvisor = "it is for cAdvisor, which this build doesn't have"
 
-// withoutEffect returns the flags that are accepted only because unit files have them.
+// withoutEffect returns the flags that are accepted only because existing unit files have them.
 func withoutEffect() []row {
 	rows := append(cadvisor(),
 		row{name: "storage-driver-password", to: new(string), def: "root", masked: maskAll,

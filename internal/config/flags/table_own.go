@@ -48,7 +48,8 @@ func pods(v *Values) []row {
 	}
 }
 
-// insteadOfDead doesn't mention evictionHard, unlike the kubelet: it limits no number of containers.
+// insteadOfDead is the replacement of the flags for dead containers. It doesn't mention evictionHard as the kubelet
+// does, because evictionHard doesn't limit the number of containers.
 const insteadOfDead = "leave it out: the newest ended instance of each container is kept, and older ones are removed"
 
 func node(v *Values, certDir string) []row {

@@ -21,7 +21,7 @@ const (
 	MaxJournalBytes = 64 << 20
 )
 
-// Values are the values of flags without a field in the configuration file, as they were given: paths may be
+// Values are the values of flags without a field in the configuration file, as the user gave them: paths may be
 // relative. Set.Check checks them, except the node's name and addresses.
 type Values struct {
 	ConfigFile  string // --config

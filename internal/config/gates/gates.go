@@ -1,5 +1,6 @@
 // Package gates has the feature gates of kubelet 1.36: their names, stages and defaults, which of them are locked or
-// need others, and their effect in this build. Settings are resolved once, into a Set that is passed as a value.
+// require other gates, and their effect in this build. Settings are resolved once, into a Set that is passed as a
+// value.
 //
 // It doesn't use the library k8s.io/component-base/featuregate, but tests compare the two: the library stops at the
 // first unknown name, panics when an unknown gate is queried, and leaves 1.5 MB of garbage when all gates are listed.
@@ -40,7 +41,7 @@ const (
 	// NeverOn are features of a kubelet that this build doesn't have.
 	NeverOn Effect = "never on"
 	// Elsewhere are features of other components. The kubelet accepts their gates, because the components share
-	// libraries, but they have no effect in it.
+	// libraries, but the gates have no effect in the kubelet.
 	Elsewhere Effect = "elsewhere"
 )
 
@@ -53,7 +54,8 @@ const (
 const (
 	// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
 	MemoryQoS = "MemoryQoS"
-	// QOSReserved keeps pods of lower QoS classes from using the memory that pods of higher ones request (qosReserved).
+	// QOSReserved keeps pods of lower QoS classes from using the memory that pods of higher classes request
+	// (qosReserved).
 	QOSReserved = "QOSReserved"
 	// ContainerCheckpoint lets clients checkpoint containers into archives.
 	ContainerCheckpoint = "ContainerCheckpoint"
@@ -72,7 +74,7 @@ type Gate struct {
 	Default bool
 	// Locked gates can only be set to their default.
 	Locked bool
-	// Needs are the gates that must be on if this one is, sorted.
+	// Needs are the gates that must be on if this gate is on, sorted.
 	Needs []string
 	// Effect is the gate's effect in this build.
 	Effect Effect

@@ -57,8 +57,8 @@ func (s Set) switched(by string) (changed, inVain int) {
 	return changed, inVain
 }
 
-// Retiring lists the gates that were set although they are GA or deprecated, sorted by name. A later release won't have
-// them: it rejects them as unknown and doesn't start.
+// Retiring lists the gates that were set although they are GA or deprecated, sorted by name. A later release removes
+// these gates. That release rejects them as unknown and doesn't start.
 func (s Set) Retiring() []Note {
 	var notes []Note
 	for i := range s.states {

@@ -51,7 +51,7 @@ type Problem struct {
 	Message string
 }
 
-// maxGuesses limits how many unknown names get a suggestion: a suggestion takes time to find, and nobody reads more.
+// maxGuesses limits how many unknown names get a suggestion: finding one takes time, and users don't read more of them.
 const maxGuesses = 50
 
 const unknown = "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long " +
@@ -99,7 +99,7 @@ func value(g *Gate, wanted map[string]bool) bool {
 	return g.Default
 }
 
-// together returns AllAlpha or AllBeta, if that sets all gates of a stage; otherwise "".
+// together returns AllAlpha or AllBeta, the gate that sets all gates of stage s; "" for other stages.
 func together(s Stage) string {
 	switch s {
 	case Alpha:
@@ -111,7 +111,7 @@ func together(s Stage) string {
 	}
 }
 
-// unmet returns a problem for each gate that is on while one that it needs is off.
+// unmet returns a problem for each gate that is on although a gate that it needs is off.
 func (s Set) unmet() []Problem {
 	var problems []Problem
 	for i := range s.states {
@@ -142,7 +142,7 @@ func (s Set) because(st *State) string {
 	return word + " by default"
 }
 
-// culprit returns the gate to correct when st is on although need, which st needs, is off: the gate whose setting
+// culprit returns the gate to correct if st is on although need is off, and st needs need. It is the gate whose setting
 // turned st on or need off.
 func (s Set) culprit(st, need *State) string {
 	for _, by := range []*State{st, need, s.find(together(st.Stage)), s.find(together(need.Stage))} {
@@ -163,7 +163,7 @@ func onOff(on bool) string {
 // guess returns an error message that suggests the gate that an unknown name most likely means; empty if no gate has a
 // similar name.
 func guess(name string, all []Gate) string {
-	const ofLetters = 5 // one in so many letters may be wrong
+	const ofLetters = 5 // one in five letters may be wrong
 	names := func(yield func(string) bool) {
 		for i := range all {
 			if !yield(all[i].Name) {

@@ -13,8 +13,8 @@ import (
 )
 
 // Diff returns the sorted paths of the settings in which a and b differ. Values with the same meaning are equal: "1h"
-// and "60m", "1Gi" and "1024Mi", nil and an empty list or map. Defaults must have been set in both: before that, an
-// empty map differs from nil, because it may prevent a default.
+// and "60m", "1Gi" and "1024Mi", nil and an empty list or map. Defaults must have been set in both: without defaults,
+// an empty map differs from nil, because it may prevent a default.
 func Diff(a, b *v1beta1.KubeletConfiguration) []string {
 	var d differ
 	in := settings(b)

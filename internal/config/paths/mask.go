@@ -11,9 +11,9 @@ import (
 // masked is the text that replaces a secret, as in the kubelet's own log.
 const masked = "<masked>"
 
-// Masked returns a deep copy of c without values that may be secret: the values of staticPodURLHeader (the names
-// stay), and in every URL the password, a user name without a password (it may be a token) and the values of the
-// query, which may be a signature.
+// Masked returns a deep copy of c without values that may be secret: the values (not the names) of staticPodURLHeader
+// and, in every URL, the password, a user name without a password (it may be a token) and the values of the query,
+// which may be a signature.
 func Masked(c *v1beta1.KubeletConfiguration) *v1beta1.KubeletConfiguration {
 	c = c.DeepCopy()
 	for name := range c.StaticPodURLHeader {
@@ -56,7 +56,7 @@ func maskURL(text string) string {
 		return text
 	}
 	rest, query, hasQuery := strings.Cut(rest, "?")
-	// Only in a valid URL is the end of the user info unambiguous: in an invalid one, a password may contain an
+	// Only in a valid URL is it certain where the user info ends: in an invalid URL, a password may contain an
 	// unescaped "/".
 	within := len(rest)
 	if _, err := url.Parse(text); err == nil {

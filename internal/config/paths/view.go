@@ -13,7 +13,7 @@ import (
 // node is one value for output.
 type node struct {
 	name string // "" for an element of a list
-	path string // "" if note isn't called for it
+	path string // "" if note isn't called for this node
 	// Exactly one of scalar, fields and items isn't nil. Empty lists and maps are written, too, because they prevent
 	// defaults.
 	scalar json.RawMessage

@@ -29,7 +29,8 @@ type yamlWriter struct {
 	note func(path string) string
 }
 
-// fields writes a mapping. first is the prefix of its first line, indent that of the others: "- " in a list.
+// fields writes a mapping. first is the prefix of its first line, indent the prefix of the other lines: in a list,
+// first ends in "- ".
 func (w *yamlWriter) fields(first, indent string, fields []node) {
 	for _, n := range fields {
 		w.out.WriteString(first)

@@ -64,7 +64,7 @@ func isSysctl(name string) bool {
 }
 
 // isNamespaced reports whether the sysctl called name is namespaced, so that a pod can have its own value. If prefix is
-// set, it reports whether all sysctls whose names begin with name are.
+// set, it reports whether all sysctls whose names begin with name are namespaced.
 func isNamespaced(name string, prefix bool) bool {
 	for _, group := range []string{"kernel.shm", "kernel.msg", "fs.mqueue.", "net."} {
 		if strings.HasPrefix(name, group) {

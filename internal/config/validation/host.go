@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// previousMinor is the minor version before that of the kubelet that this build replaces.
+// previousMinor is the minor version before the version of the kubelet that this build replaces.
 const previousMinor = "1.35"
 
 const maxSamplingRate = 1_000_000

@@ -53,8 +53,8 @@ func (k *check) registration() {
 			k.invalid(path.Child("value"), t.Value,
 				"must be empty, or at most 63 letters, digits, -, _ and ., a letter or digit first and last")
 		}
-		// The API server requires an effect, and unique pairs of key and effect. Without registration neither
-		// matters.
+		// The API server requires an effect, and unique pairs of key and effect. If the node doesn't register itself,
+		// neither matters.
 		if t.Effect != "" || *k.RegisterNode {
 			oneOf(k, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule,
 				v1.TaintEffectNoExecute)

@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Limits of the text of a quantity, because large exponents take long to parse: resource.ParseQuantity needs two
-// seconds for 1e-9999999.
+// Limits of the text of a quantity. resource.ParseQuantity takes long for large exponents: two seconds for 1e-9999999.
 const (
 	maxQuantity       = 32
 	maxExponentDigits = 2

@@ -72,7 +72,7 @@ func (k *check) reservedMemory() {
 				k.unknownKey(limits, string(name), string(v1.ResourceMemory), "hugepages-<size>")
 				continue
 			}
-			if q := r.Limits[name]; q.Value() <= 0 { // 0 also if it doesn't fit
+			if q := r.Limits[name]; q.Value() <= 0 { // Value is also 0 if the quantity doesn't fit
 				k.invalid(limits.Key(string(name)), field.OmitValueType{}, `must be more than 0, such as "1Gi"`)
 			}
 			if seen[limit{r.NumaNode, name}] {

@@ -89,7 +89,8 @@ func (k *check) userNamespaces() {
 	}
 }
 
-// restarts checks the maximum restart delay. With the gate off only the default is valid, which is in effect then.
+// restarts checks the maximum restart delay. While the gate is off, only the default is valid, because the default is
+// then in effect.
 func (k *check) restarts() {
 	path := at("crashLoopBackOff", "maxContainerRestartPeriod")
 	p := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration

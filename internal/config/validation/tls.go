@@ -36,8 +36,8 @@ func (k *check) tls() {
 	k.curves(at("tlsCurvePreferences"))
 }
 
-// cipherSuites checks the names of the cipher suites. With TLS 1.2, it also requires one of two suites: with neither,
-// Go's HTTP/2 server doesn't start (RFC 7540, 9.2.2).
+// cipherSuites checks the names of the cipher suites. With TLS 1.2, the list also has to contain one of two suites:
+// without them, Go's HTTP/2 server doesn't start (RFC 7540, 9.2.2).
 func (k *check) cipherSuites(path *field.Path) {
 	known := cliflag.TLSCipherPossibleValues()
 	for i, suite := range k.TLSCipherSuites {

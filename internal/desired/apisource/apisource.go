@@ -38,16 +38,17 @@ type Objects interface {
 type Config struct {
 	Objects Objects
 	Sink    desired.Sink
-	// Known stores the pods for times when the API server is unreachable. The channel of Reach receives when such a
-	// time begins or ends.
+	// Known stores the pods for periods in which the API server is unreachable. The channel of Reach receives when such
+	// a period begins or ends.
 	Known *lastknown.Store
 	Reach func() (changed <-chan struct{}, stop func())
-	// NodeUID returns the UID of the node's object, "" if it isn't cached. Ask requests from the API server the UID
-	// of the node's object, "" if there is no object, and the UIDs of the pods that the server has at that time.
+	// NodeUID returns the UID of the node's object, "" if it isn't cached. Ask requests two things from the API server:
+	// the UID of the node's object, "" if there is no object, and the UIDs of the pods that the server has at that
+	// time.
 	NodeUID func() types.UID
 	Ask     func(context.Context) (node types.UID, pods []types.UID, err error)
-	// Hold is how long pods continue after the API server seems to have lost all of them. Event records an event of
-	// the node about that.
+	// Hold is how long pods continue to run after the API server seems to have lost all of them. Event records an event
+	// of the node about that.
 	Hold  time.Duration
 	Event func(pod.Event)
 	// Phase is the phase that this node has reported for a pod; empty if none. The same phase in the pod's object
@@ -64,16 +65,17 @@ type Source struct {
 	seen   map[types.UID]*v1.Pod
 	claims map[types.UID]desired.Claim
 	bad    map[types.UID]string
-	// restored has an earlier agent's pods, and cluster is the UID of the node's object at the API server that they
-	// came from.
+	// restored has an earlier agent's pods, and cluster is the UID of the node's object at the API server from which
+	// they came.
 	restored map[types.UID]desired.Claim
 	cluster  types.UID
-	// held are the UIDs of restored pods that the API server already didn't have any more when the earlier agent ran.
+	// held are the UIDs of restored pods that were in a hold when the earlier agent ran: the API server already didn't
+	// have them any more.
 	held []types.UID
 	// synced says that a complete list of pods was processed.
 	synced bool
-	// hold is set while pods continue that the API server doesn't have any more. holdChanged says that the beginning
-	// or end of a hold hasn't been reported yet.
+	// hold is set while pods continue to run although the API server doesn't have them any more. holdChanged says that
+	// the beginning or end of a hold hasn't been reported yet.
 	hold        *hold
 	holdChanged bool
 }
@@ -88,7 +90,7 @@ func New(c Config) *Source {
 const batch = 20 * time.Millisecond
 
 // Run reports pods until ctx is done. Its first report has no pods and is marked as Pending. While the API server is
-// unreachable, the pods that it had last stay desired, even after a restart of the agent. The error is nil.
+// unreachable, the last pods that it had stay desired, even after a restart of the agent. The error is nil.
 func (s *Source) Run(ctx context.Context) error {
 	changed, stop := s.conf.Objects.Subscribe()
 	defer stop()
@@ -160,7 +162,7 @@ func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool 
 func (s *Source) restore() {
 	now := time.Now()
 	for _, p := range s.conf.Known.Pods() {
-		if err := check(p, true); err != nil { // unknown values don't matter for saved pods
+		if err := check(p, true); err != nil { // saved pods may have enum values that this agent doesn't support
 			s.conf.Log.Error(err, "A pod that the API server had can't be run", "pod", klog.KObj(p), "podUID", p.UID)
 			continue
 		}
@@ -212,7 +214,7 @@ func (s *Source) update(pods []*v1.Pod) bool {
 			names[pod.FullName(p)] = true
 		}
 		for uid, c := range s.hold.claims {
-			if !names[pod.FullName(c.Desired.Pod)] { // and no other pod has its name
+			if !names[pod.FullName(c.Desired.Pod)] { // no current pod has the name of this one
 				claims[uid] = c
 			}
 		}
@@ -228,7 +230,7 @@ func (s *Source) report() {
 	if s.hold != nil {
 		r.Problems = append(r.Problems, s.hold.problem)
 	}
-	if s.synced { // before objects can be requested for these pods
+	if s.synced { // before the report: then objects can be requested for these pods
 		pods := make([]*v1.Pod, 0, len(r.Claims))
 		for _, c := range r.Claims {
 			pods = append(pods, c.Desired.Pod)
@@ -247,9 +249,9 @@ func (s *Source) report() {
 	s.conf.Sink.Report(r)
 }
 
-// normalise converts an object of the API server to a desired pod. It returns old if nothing that matters to the node
-// has changed: a status that this node wrote itself doesn't count. It neither sets defaults nor validates: the API
-// server does that, and may be newer.
+// normalise converts an object of the API server to a desired pod. It returns old if nothing relevant to the node has
+// changed; changes of the status that this node itself wrote don't count. It neither sets defaults nor validates: the
+// API server, which may be newer, has already done both.
 func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, now time.Time) *pod.Desired {
 	deletion := deletionOf(old, p, now)
 	if old != nil && deletion == old.Deletion && sameSpec(old.Pod, p) && sameStatus(old.Pod, p, phase) {
@@ -340,9 +342,9 @@ const maxUID = 128
 const maxName = 253
 
 // check refuses pods that would harm this node: names that become part of a path or a log line, containers that can't
-// be distinguished, and field values that the node doesn't support and would treat as other ones. The last check
-// applies only to pods that weren't accepted before (taken): a pod that an earlier agent ran isn't ended because this
-// agent supports fewer field values.
+// be distinguished, and field values that the node doesn't support and would treat as other values. The last check is
+// skipped if taken is true, for pods that were accepted before: a pod that an earlier agent ran isn't ended because
+// this agent supports fewer field values.
 func check(p *v1.Pod, taken bool) error {
 	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {
 		"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {

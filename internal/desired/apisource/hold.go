@@ -15,17 +15,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// hold is the state while pods continue for some time although the API server doesn't have them any more.
+// hold is the state while pods continue to run for some time although the API server doesn't have them any more.
 type hold struct {
 	claims map[types.UID]desired.Claim
 	until  time.Time
-	// ask is when to ask the API server again, unless a complete list arrives before.
+	// ask is when to query the API server again, unless a complete list arrives before.
 	ask     time.Time
 	problem pod.Problem
 }
 
 const (
-	// askAgain is the delay before the API server is asked again after a failure.
+	// askAgain is the delay before the API server is queried again after a failure.
 	askAgain = time.Second
 	// askLimit is the timeout of one call of Config.Ask.
 	askLimit = 10 * time.Second
@@ -34,15 +34,15 @@ const (
 // judge reports whether the API server's list of pods counts, and when to check again if nothing else happens before.
 // listed says that a complete list has arrived since the last call that returned true.
 //
-// An API server that has none of the pods that it had before may have lost its data, or may be another cluster's. A
-// node isn't allowed to query the cluster's identity; but in both cases, the object of this node has another UID or
-// doesn't exist. The pods continue for some time so that a user can fix the problem, and also until the API server
-// responds: an unreachable one may be about to be restored.
+// An API server that has none of the pods that it had before may have lost its data, or may belong to another cluster.
+// A node isn't allowed to query the cluster's identity; but in both cases, the object of this node has another UID or
+// doesn't exist. The pods continue to run for some time so that a user can fix the problem. They also continue until
+// the API server responds: an unreachable API server may soon be restored.
 func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts bool, again time.Time) {
 	known := s.claims
 	if !s.synced {
 		known = s.restored
-		if len(s.held) > 0 { // it is uncertain which API server has the others
+		if len(s.held) > 0 { // the other pods may be from this API server or from another one
 			known = maps.Clone(known)
 			maps.DeleteFunc(known, func(uid types.UID, _ desired.Claim) bool { return !slices.Contains(s.held, uid) })
 		}
@@ -68,7 +68,7 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 	uid, there, err := s.conf.Ask(limited)
 	cancel()
 	now := time.Now()
-	// The list of pods is older than this response: the server's data may have been restored in between.
+	// The list of pods is older than this response: the server's data may have been restored between the two.
 	outdated := slices.ContainsFunc(there, func(uid types.UID) bool { _, is := known[uid]; return is })
 	switch {
 	case err != nil || outdated:
@@ -98,7 +98,7 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 	return true, s.hold.ask
 }
 
-// release ends the hold. again is true if the API server has pods of the hold again.
+// release ends the hold. again says that the API server has pods of the hold again.
 func (s *Source) release(again bool) {
 	if again {
 		s.recordEvent(fmt.Sprintf("The API server has pods of this node again, and counts: it had none of %d",

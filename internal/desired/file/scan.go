@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ignored reports whether a file name in the directory can't be that of a manifest: hidden files, temporary and
-// backup files of editors, and archives such as images.
+// ignored reports whether the directory's file with this name isn't a manifest: hidden files, temporary and backup
+// files of editors, and archives such as images are ignored.
 func ignored(name string) bool {
 	return name == "" || name[0] == '.' ||
 		archive.MatchString(name) ||
 		strings.HasSuffix(name, "~") ||
 		strings.HasSuffix(name, ".swp") ||
 		name[0] == '#' && name[len(name)-1] == '#' ||
-		name == "4913" // vim's test whether the directory is writable
+		name == "4913" // vim creates this file to test whether the directory is writable
 }
 
 // archive matches names of tar files, with any compression.
@@ -82,14 +82,14 @@ func (w *watch) ownFile() bool {
 }
 
 // isGood reports whether an origin was read since the manifests became unreachable, and its text is valid. A good
-// origin shows that a user has put manifests in the directory: an empty mount point has none.
+// origin shows that a user has put manifests in the directory: an empty mount point contains none.
 func (w *watch) isGood(origin string) bool {
 	f := w.files[origin]
 	return f != nil && f.read && f.failure == "" && w.keeper.Good(origin)
 }
 
-// unreachable keeps the pods and marks them as stale, with the reason why: a missing manifest counts as deleted only
-// in the directory that it was read from.
+// unreachable keeps the pods and marks them as stale, with the reason why. A missing manifest counts as deleted only in
+// the directory from which it was read.
 func (w *watch) unreachable(why string, now time.Time) {
 	w.setUnreachable()
 	for _, origin := range w.keeper.Names() {
@@ -104,8 +104,8 @@ func (w *watch) unreachable(why string, now time.Time) {
 	w.rescan(now.Add(min(w.every, reachEvery)))
 }
 
-// setUnreachable drops the state of all files. So each is read again, even if it comes back unchanged, and its pods
-// become up to date again.
+// setUnreachable drops the state of all files. So each file is read again, even if it comes back unchanged, and its
+// pods become up to date again.
 func (w *watch) setUnreachable() {
 	if w.reached {
 		w.reached = false
@@ -159,8 +159,8 @@ func (w *watch) list() (listing, error) {
 	return listing{origins, place}, nil
 }
 
-// readDir returns the entries of a directory, and the identity of the directory that was read: another may be mounted
-// there meanwhile.
+// readDir returns the entries of a directory, and the identity of the directory that was read: another directory may be
+// mounted at the path at any time.
 func readDir(path string) ([]fs.DirEntry, string, error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -185,9 +185,9 @@ func placeOf(path string) string {
 	return place
 }
 
-// identity distinguishes a directory from any other one at the same path, such as the mount point under a disk that
-// was unmounted. Unlike device numbers, it is the same after a reboot. The birth time, if the file system has it,
-// distinguishes directories that got the same inode.
+// identity returns a text that distinguishes a directory from any other directory at the same path, such as the mount
+// point under a disk that was unmounted. Unlike device numbers, it is the same after a reboot. If the file system has
+// birth times, they distinguish directories that got the same inode.
 func identity(dirfd int, path string, flags int) (string, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(dirfd, path, flags, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
@@ -199,8 +199,8 @@ func identity(dirfd int, path string, flags int) (string, error) {
 	return fmt.Sprintf("%d@%d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
 }
 
-// inPlace reports whether the directory is the one that manifests were read from. Only there does a missing file mean
-// that it was deleted.
+// inPlace reports whether the directory is the one from which the manifests were read. Only in that directory does a
+// missing file mean that it was deleted.
 func (w *watch) inPlace() bool {
 	dir := w.path
 	if w.single {
@@ -209,8 +209,8 @@ func (w *watch) inPlace() bool {
 	return w.keeper.Place() == "" || placeOf(dir) == w.keeper.Place()
 }
 
-// absentPath handles a missing path. If there are pods, it waits for pathGoneAfter, because a directory may be
-// swapped for another one. If the path was a file, the file then counts as deleted, unless its directory is gone or
+// absentPath handles a missing path. If there are pods, it waits for pathGoneAfter, because the directory may just be
+// replaced by another one. If the path was a file, the file then counts as deleted, unless its directory is gone or
 // replaced, too.
 func (w *watch) absentPath(now time.Time) {
 	if w.pathMissing.IsZero() {
@@ -235,8 +235,8 @@ func (w *watch) absentPath(now time.Time) {
 	w.note(notePath, "it doesn't exist; pods are read from it as soon as it does", now)
 }
 
-// absent handles a missing origin. It counts as deleted only if it is still missing after a short time, because
-// editors may move it away and back.
+// absent handles a missing origin. It counts as deleted only if it is still missing after a short time, because editors
+// may move a file away and back.
 func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	if !w.keeper.Has(origin) {
 		delete(w.files, origin)

@@ -16,8 +16,8 @@ import (
 const (
 	// maxSize is the maximum size of a manifest in bytes.
 	maxSize = 10 << 20
-	// granularity is the assumed granularity of a file system's times: a file that was read within it after its last
-	// change may have changed again with the same time.
+	// granularity is the assumed granularity of a file system's times: if a file was read within this time after its
+	// last change, it may have changed again without a change of its times.
 	granularity = 2 * time.Second
 )
 
@@ -89,7 +89,7 @@ func (w *watch) check(origin string, now time.Time) {
 		err = errors.New("it is a symbolic link to something that doesn't exist")
 	}
 	if err == nil && info.IsDir() && origin == w.path {
-		w.rescan(now) // it was a file or missing when last checked
+		w.rescan(now) // at the last check, the path was a file or missing
 		return
 	}
 	f.missing = time.Time{}
@@ -179,7 +179,7 @@ func (w *watch) read(origin string, f *seenFile, now time.Time) {
 	w.keeper.Accept(origin, data, now)
 	w.changed = true
 	if !w.reached {
-		w.rescan(now) // it may show that the manifests are back
+		w.rescan(now) // if the text is valid, it shows that the manifests are reachable again
 	}
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 	// Every is the interval of scans (fileCheckFrequency).
 	Every time.Duration
 	// DeletedAtOnce makes a deleted file count as deleted at once, even if it soon comes back. A file that is moved
-	// away or overwritten still has a moment to come back.
+	// away or overwritten still has a short time to come back.
 	DeletedAtOnce bool
 	// Files reports changes of the manifests.
 	Files *filewatch.Instance
@@ -52,7 +52,7 @@ type Source struct {
 	watch func(path string) watcher
 
 	running sync.Mutex
-	// files is the state of each origin, so that it isn't read unnecessarily.
+	// files is the state of each origin, so that unchanged files aren't read again.
 	files map[string]*seenFile
 
 	exposing sync.Mutex

@@ -45,7 +45,7 @@ func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	for _, origin := range found.origins {
 		info, err := os.Stat(origin)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed at this moment, or a dangling link, which the source reports for its pods
+			continue // the file was just removed, or is a dangling link, which the source reports for its pods
 		}
 		if err == nil && w.single {
 			err = readable(info)
@@ -68,7 +68,7 @@ func (w *watch) trustDir() error {
 	}
 	info, err := os.Stat(dir)
 	if err != nil || w.single && info.Mode()&fs.ModeSticky != 0 {
-		return nil // reading reports the error; in a directory like /tmp users can't replace each other's files
+		return nil // the read reports the error; in a directory like /tmp users can't replace others' files
 	}
 	return w.trust(dir, info)
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	// passEvery is the minimum time between two passes, which limits the work during a burst of changes. The first
-	// change after a quiet time isn't delayed.
+	// change after an idle period isn't delayed.
 	passEvery = 10 * time.Millisecond
 	// unchangedFor is how long a watched file must be unchanged to be read if no event has reported its state.
 	unchangedFor = 100 * time.Millisecond
@@ -38,9 +38,9 @@ type watch struct {
 	armed bool
 	// single says that the path is a file or missing: events are about the path itself.
 	single bool
-	// pathMissing is since when the path has been missing; zero if it exists.
+	// pathMissing is the time since which the path has been missing; zero if it exists.
 	pathMissing time.Time
-	// reached says that the manifests' directory can be read and is the one from before. While it is false, no
+	// reached says that the manifests' directory can be read and is the same directory as before. While it is false, no
 	// manifest counts as deleted.
 	reached bool
 
@@ -53,10 +53,10 @@ type watch struct {
 	due map[string]time.Time
 
 	reported bool
-	// changed says that the keeper has changes that weren't reported yet.
+	// changed says that the keeper has changes that haven't been reported yet.
 	changed bool
-	// heldSince is when a report began to wait until it is certain whether missing files were deleted; zero if no
-	// report waits.
+	// heldSince is the time at which a report began to wait. It waits until it is certain whether missing files were
+	// deleted. heldSince is zero if no report waits.
 	heldSince time.Time
 }
 
@@ -67,7 +67,7 @@ func newWatch(s *Source, now time.Time) *watch {
 
 // handle handles an event.
 func (w *watch) handle(e filewatch.Event, now time.Time) {
-	// Volumes swap the targets of links by renaming a name that begins with "..".
+	// A name that begins with ".." was renamed: volumes update their files by swapping the target of such a link.
 	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.reached || !w.single &&
 		strings.HasPrefix(e.Name, "..") {
 		w.rescan(now)
@@ -160,8 +160,8 @@ func (w *watch) report(now time.Time) {
 }
 
 // holdReport reports whether a report has to wait. While a file is missing but doesn't count as deleted yet, its pods
-// may have moved to another file, which would then look like a second claim to their names. The first report waits to
-// be complete.
+// may have moved to another file: that file would then look like a second claim to their names. The first report waits
+// until it is complete.
 func (w *watch) holdReport(now time.Time) bool {
 	if !w.reported && now.Sub(w.started) < firstAtMost &&
 		(len(w.due) > 0 || w.reached && !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {

@@ -18,13 +18,13 @@ const maxSize = 10 << 20
 // maxHeader is the maximum size of a response's headers in bytes.
 const maxHeader = 64 << 10
 
-// maxReason is the maximum length of a reported error in bytes: some repeat the server's response.
+// maxReason is the maximum length of a reported error in bytes: some errors repeat the server's response.
 const maxReason = 512
 
 // maxRedirects is how many redirects are followed.
 const maxRedirects = 10
 
-// errNotModified says that the text at the URL is still the one that was accepted last.
+// errNotModified says that the text at the URL is still the text that was accepted last.
 var errNotModified = errors.New("not modified")
 
 func newClient(secret http.Header) *http.Client {
@@ -44,8 +44,8 @@ func newClient(secret http.Header) *http.Client {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("it redirects more than %d times", maxRedirects)
 			}
-			// The client copies headers to the target of a redirect, and sends the URL with its query as Referer:
-			// both may contain secrets.
+			// The client copies headers to the request for the target of a redirect, and sends the previous URL with
+			// its query as Referer: both may contain secrets.
 			next.Header.Del("Referer")
 			first := via[0].URL
 			if next.URL.Host != first.Host || next.URL.Scheme != first.Scheme && next.URL.Scheme != "https" {
@@ -114,8 +114,8 @@ func (s *Source) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// plain removes the parts of a client's error that differ each time (local ports), and the URL, which may contain a
-// password.
+// plain removes two parts from a client's error: parts that differ each time (local ports), and the URL, which may
+// contain a password.
 func plain(err error) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err

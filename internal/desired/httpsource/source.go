@@ -1,9 +1,10 @@
 // Package httpsource is the source of pods with a manifest at a URL.
 //
-// The URL is polled (httpCheckFrequency). Only a usable manifest changes anything: an error, a status other than 200
-// or an invalid text keeps the pods as they are. So does a restart, because the last good state is on disk. That
-// state is complete, so that the source counts as having reported even if the URL is unreachable. Without it, the
-// source doesn't count as having reported, and nothing on the node is removed until the URL has responded once.
+// The URL is polled (httpCheckFrequency). Only a usable manifest changes anything: an error, a status other than 200 or
+// an invalid text keeps the pods as they are. A restart keeps them, too, because the last good state is on disk. The
+// state on disk is complete, so that after a restart the source counts as having reported even if the URL is
+// unreachable. Without a stored state, the source doesn't count as having reported, and nothing on the node is removed
+// until the URL has responded once.
 package httpsource
 
 import (
@@ -27,8 +28,8 @@ import (
 const (
 	// timeout is the timeout of a request, including its response.
 	timeout = 10 * time.Second
-	// firstTimeout is the timeout of the first request after a start if there are pods from before: they mustn't wait
-	// long for a URL that doesn't respond.
+	// firstTimeout is the timeout of the first request after a start if there are stored pods: they mustn't wait long
+	// for a URL that doesn't respond.
 	firstTimeout = 2 * time.Second
 	// retryFirst is the delay of the first retry after a failure; it doubles up to the normal interval.
 	retryFirst = time.Second
@@ -58,7 +59,7 @@ type Source struct {
 	log     logr.Logger
 
 	running sync.Mutex
-	// changed says that the keeper has changes that weren't reported yet.
+	// changed says that the keeper has changes that haven't been reported yet.
 	changed bool
 	// known says that the keeper has the complete state of the URL, current or from before the start.
 	known bool
@@ -142,7 +143,7 @@ func (s *Source) Run(ctx context.Context) error {
 				retry = retryFirst
 			} else {
 				wait = min(wait, retry)
-				retry = 2 * wait // not twice retry, which would overflow in a long outage
+				retry = 2 * wait // wait is bounded by every: doubling retry itself would overflow in a long outage
 			}
 			next.Reset(wait)
 			within = timeout

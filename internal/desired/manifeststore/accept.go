@@ -8,8 +8,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
-// Accept processes the newest text of an origin. Good documents replace the origin's previous ones; for bad ones the
-// last good version stays.
+// Accept processes the newest text of an origin. Good documents replace the origin's previous documents; for a bad
+// document, the last good version stays.
 func (k *Keeper) Accept(name string, data []byte, now time.Time) {
 	docs, err := k.reader.Read(data)
 	if err != nil {
@@ -34,7 +34,7 @@ type acceptance struct {
 	prev, next *origin
 	// before has the entries of prev, the origin's previous state, by ID.
 	before map[reader.ID]*entry
-	// taken has the document numbers of the good documents, by ID.
+	// taken maps the IDs of the good documents to their numbers.
 	taken map[reader.ID]int
 	// bad has the errors of the bad documents with a readable name; anyBad is the error of the first bad document.
 	bad    map[reader.ID]string
@@ -82,9 +82,9 @@ func (a *acceptance) document(d reader.Doc) {
 	a.next.entries = append(a.next.entries, e)
 }
 
-// entry returns the entry of a document without errors, or the errors of its pod or object. Unchanged documents
-// aren't processed again. A changed document gets the version of a new pod or object, until Keeper.assignVersions
-// gives it the version after the previous one.
+// entry returns the entry of a document without errors, or the errors of its pod or object. Unchanged documents aren't
+// processed again. The entry of a changed document has the first version of a new pod or object; later,
+// Keeper.assignVersions sets the version that follows the previous one.
 func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 	before := a.before[d.ID]
 	if before != nil && before.hash == d.Hash {
@@ -93,7 +93,7 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 			next := *e
 			next.document, next.restored = d.Number, false
 			if e.restored {
-				next.uid = a.keeper.entry(d, a.name).uid // a record has only part of the UID's input
+				next.uid = a.keeper.entry(d, a.name).uid // in a record, a part of the UID's input is missing
 			}
 			e = &next
 		}
@@ -153,7 +153,7 @@ func (a *acceptance) addProblem(d reader.Doc, message string) {
 	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, podName, message, a.now))
 }
 
-// about returns the message, preceded by the ID of its object if it doesn't begin with that.
+// about returns the message, preceded by the ID of the document's object unless the message already begins with the ID.
 func about(id reader.ID, message string) string {
 	switch {
 	case strings.HasPrefix(message, id.String()):
@@ -166,7 +166,8 @@ func about(id reader.ID, message string) string {
 	return id.String() + ": " + message
 }
 
-// keepOthers keeps the previous entries that the new text doesn't have, if any document of the text is bad.
+// keepOthers keeps the previous entries that the new text doesn't have. It does so only if any document of the text is
+// bad.
 func (a *acceptance) keepOthers() {
 	if a.anyBad == "" || a.prev == nil {
 		return

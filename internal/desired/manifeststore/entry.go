@@ -94,7 +94,7 @@ func (k *Keeper) entry(d reader.Doc, origin string) entry {
 	return e
 }
 
-// first is the version of the entry's pod or object if that is new.
+// first is the version that the entry's pod or object gets if it is new.
 func (e *entry) first(seen time.Time) reader.Version {
 	if e.Kind != "" {
 		return reader.Version{Seen: seen}

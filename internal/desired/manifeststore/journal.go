@@ -31,8 +31,8 @@ func NewJournal(k *Keeper, store *Store, origin string) *Journal {
 	return &Journal{keeper: k, store: store, saver: NewSaver(store), origin: origin}
 }
 
-// Restore gives the keeper the last good pods from before the agent's start, of the origins for which mine returns
-// true. It reads the disk only the first time. known reports whether they were the source's complete state.
+// Restore gives the keeper the last good pods from before the agent's start, for the origins for which mine returns
+// true. It reads the disk only the first time. known reports whether these pods were the source's complete state.
 func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known bool) {
 	if j.restored {
 		return j.known
@@ -61,8 +61,8 @@ func Recall(r *reader.Reader, store *Store) desired.Report {
 	return k.Report()
 }
 
-// Start starts writing in the background. stop writes pending records and waits for that; then Start may be called
-// again.
+// Start starts writing in the background. stop writes pending records and waits until they are written; then Start may
+// be called again.
 func (j *Journal) Start(ctx context.Context) (stop func()) {
 	// Pending records are written after ctx is done.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -77,7 +77,8 @@ func (j *Journal) Start(ctx context.Context) (stop func()) {
 // Save schedules a write of the keeper's state. It doesn't block.
 func (j *Journal) Save() { j.saver.Put(j.keeper.Records()) }
 
-// Outcome returns a channel that receives when writes begin to fail or to succeed again: then call Saved.
+// Outcome returns a channel that receives when writes begin to fail, or to succeed again. After each receive, call
+// Saved.
 func (j *Journal) Outcome() <-chan struct{} { return j.saver.Outcome() }
 
 // Saved updates the note about failed writes, and reports whether it changed.

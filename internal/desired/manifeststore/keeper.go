@@ -1,10 +1,10 @@
 // Package manifeststore keeps the last good state of a source. A Keeper has, for each origin (a file, a URL), the
-// newest good version of each pod and other object, and the problems of the newest text. A Store keeps that on disk,
-// so that pods continue after kill -9 or a reboot even if their manifest is bad or unreachable by then.
+// newest good version of each pod and other object, and the problems of the newest text. A Store keeps that on disk, so
+// that pods continue to run after kill -9 or a reboot even if their manifest is bad or unreachable by then.
 //
-// Bad input loses nothing: if a text can't be used, the origin's pods and objects stay, marked as stale. As long as
-// one document of a text is bad, nothing of the origin is removed, because a truncated text looks like one from which
-// documents were removed.
+// Bad input loses nothing: if a text can't be used, the origin's pods and objects stay, marked as stale. As long as one
+// document of a text is bad, nothing of the origin is removed, because a truncated text can't be distinguished from a
+// text from which documents were removed.
 //
 // A good text is compared with the last version of the pod of that name, and applied in place if possible (see
 // reader.Version).
@@ -28,8 +28,8 @@ type Keeper struct {
 	origins map[string]*origin
 	// notes are problems of the source itself, by topic.
 	notes map[string]pod.Problem
-	// reported holds, by name, the entries of the last report; of several entries with the same name, it holds only
-	// the one that takes precedence.
+	// reported holds, by name, the entries of the last report. If there are several entries with the same name, it
+	// holds only the entry that takes precedence.
 	reported map[reader.ID]*entry
 	// ran has the UIDs of the pods that had run on this node when the agent started.
 	ran map[string]bool
@@ -89,18 +89,18 @@ func (k *Keeper) Unreadable(name, why string) bool {
 	return true
 }
 
-// Place identifies the location from which the origins were read, in a form that the source defines. It is empty if
-// unknown, or if none of the pods from there runs.
+// Place identifies the location from which the origins were read, in a form that the source defines. It is empty if the
+// location is unknown, or if none of the pods from there runs.
 func (k *Keeper) Place() string { return k.place }
 
 // SetPlace sets Place.
 func (k *Keeper) SetPlace(place string) { k.place = place }
 
-// Forget drops an origin that was removed, with its pods and objects, except those that another origin claims as
-// well.
+// Forget drops an origin that was removed, with its pods and objects, except those that another origin also claims.
 func (k *Keeper) Forget(name string) { delete(k.origins, name) }
 
-// Delete is like Forget, but if a pod or object that only this origin defined comes back, it is a new one.
+// Delete is like Forget. In addition, if a pod or object that only this origin defined is defined again later, it
+// counts as a new one.
 func (k *Keeper) Delete(name string) {
 	gone := k.origins[name]
 	k.Forget(name)
@@ -171,8 +171,8 @@ func (k *Keeper) Report() desired.Report {
 	return r
 }
 
-// stamp is the time of a new claim: now, but never before an earlier claim. If the clock was set back (a board
-// without a battery, before NTP), a new claim must not take a name from its holder.
+// stamp is the time of a new claim: now, but never before an earlier claim. The clock may be set back (on a board
+// without a battery, it is wrong until NTP has set it). Then a new claim must not take a name from its holder.
 func (k *Keeper) stamp(now time.Time) time.Time {
 	if now.Before(k.newest) {
 		now = k.newest.Add(1)
@@ -181,8 +181,8 @@ func (k *Keeper) stamp(now time.Time) time.Time {
 	return now
 }
 
-// problem returns a problem since now, or since an earlier time if prev, the origin's previous state, has the same
-// problem.
+// problem returns a problem. If prev, the origin's previous state, has the same problem, the problem keeps its earlier
+// time; otherwise its time is now.
 func (k *Keeper) problem(prev *origin, where, podName, message string, now time.Time) pod.Problem {
 	p := pod.Problem{Source: k.reader.Source(), Origin: where, Pod: podName, Message: message, Since: now}
 	if prev == nil {

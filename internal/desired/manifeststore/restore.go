@@ -48,7 +48,7 @@ func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 		}
 		o.entries = append(o.entries, e)
 		if e.desired != nil && ran[string(e.desired.Pod.UID)] {
-			k.place = r.Place // otherwise nothing of the pod is left, such as after `deckhand down`
+			k.place = r.Place // otherwise nothing of the pod is left, for example after `deckhand down`
 		}
 	}
 	maps.Copy(k.origins, restored)
@@ -70,9 +70,9 @@ func (k *Keeper) restore(r Record) (*entry, error) {
 	e := k.entry(d, r.Origin)
 	e.document, e.since, e.restored = r.Document, r.Since, true
 	v := e.first(r.Seen)
-	if r.Node == k.reader.Node() && r.Kind == "" { // else its UID differs, because no two nodes may have the same
+	if r.Node == k.reader.Node() && r.Kind == "" { // otherwise the pod gets another UID: no two nodes may use the same
 		v.Base, v.Generation = r.Base, r.Generation
-	} else if r.Node == "" && r.Kind == "" { // format 1, in which the content hash was the UID
+	} else if r.Node == "" && r.Kind == "" { // a record of format 1, in which the content hash was the UID
 		v.Base = d.Hash
 	}
 	made, wrong := k.complete(e, d, v)

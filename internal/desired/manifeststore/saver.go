@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// saveEvery is the minimum time between two writes: of a burst of changes only the newest state is written.
+	// saveEvery is the minimum time between two writes: after a burst of changes, only the newest state is written.
 	saveEvery = 250 * time.Millisecond
 	// retryEvery is the delay before a failed write is retried.
 	retryEvery = 20 * time.Second
@@ -17,8 +17,8 @@ const (
 
 // Saver writes a source's records in the background, so that a slow or failing disk delays no pod.
 //
-// Not waiting for the disk is safe: a good manifest is itself the durable record. Only if a manifest becomes bad and
-// the agent dies, both within the quarter second before the write, does the previous version come back.
+// Not waiting for the disk is safe: a good manifest is itself the durable record. The previous version of a pod comes
+// back only if a manifest becomes bad and the agent dies, both within the quarter second before the write.
 type Saver struct {
 	store   *Store
 	wake    wake.Slot
@@ -88,7 +88,8 @@ func (s *Saver) save() bool {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Of consecutive failures the first error is reported: later ones differ only in the names of temporary files.
+	// If several writes fail in a row, only the first error is reported: later errors differ only in the names of
+	// temporary files.
 	if (err == nil) != (s.err == nil) {
 		s.err = err
 		s.outcome.Wake()

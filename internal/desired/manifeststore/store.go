@@ -23,7 +23,7 @@ import (
 //   - 2 has these fields, and the pod of a record as its content.
 //   - 3 has other objects in addition to pods.
 //
-// A new kind of object needs no new version: an agent that doesn't support it reports that, and reads all other
+// A new kind of object needs no new version: an agent that doesn't support the kind reports that, and reads all other
 // records.
 const version = 3
 
@@ -62,7 +62,7 @@ func (r Record) What() string {
 	return string(r.Kind)
 }
 
-// String is the kind and the origin; the content may be that of a Secret.
+// String is the kind and the origin. It leaves out the content, which may be that of a Secret.
 func (r Record) String() string { return r.What() + " of " + r.Origin }
 
 // Store is the checkpoint file of one source. It isn't safe for concurrent use.
@@ -127,7 +127,8 @@ func (s *Store) Load() (records []Record, found bool, err error) {
 	return records, true, nil
 }
 
-// parse returns the records of a file, and their checksum, "" if Save would write them in another format.
+// parse returns the records of a file, and their checksum. The checksum is "" if Save would write the records in
+// another format.
 func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if err := checkpoint.CheckVersion(data, version); err != nil {
 		return nil, "", err

@@ -5,9 +5,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
-// assignVersions gives each wanted pod or object the version after the last reported one of that name; unreported
-// versions in between don't count. It ignores origins, so that a pod continues if its manifest moves. It returns the
-// edits of pods.
+// assignVersions gives each wanted pod or object the version after the last reported version of its name; versions in
+// between that were never reported don't count. It ignores origins, so that a pod continues to run if its manifest
+// moves. It returns the edits of pods.
 func (k *Keeper) assignVersions() []desired.Edit {
 	var edits []desired.Edit
 	wanted := k.wanted()
@@ -43,8 +43,8 @@ func (k *Keeper) assignVersions() []desired.Edit {
 	return edits
 }
 
-// remade reports whether a kubelet ran on this node after the previous agent reported the pod, and has created
-// another pod from the current text, while deckhand applies or has applied that text as an edit in place.
+// remade reports whether a kubelet ran on this node after the previous agent reported the pod, and has created another
+// pod from the current text. deckhand would apply, or has applied, that text as an edit in place.
 func (k *Keeper) remade(reported, e *entry) bool {
 	return e.Kind == "" && reported.restored && !e.restored && k.ran[e.uid] && !k.ran[reported.version.Base]
 }
@@ -71,15 +71,15 @@ func (e *entry) replacing(why string) *entry {
 	return &next
 }
 
-// version returns the version of e after the last reported one of its name. If an edit makes e another pod or object,
-// why is the reason why it couldn't be applied in place.
+// version returns the version of e that follows the last reported entry of its name. If an edit makes e another pod or
+// object, why is the reason why the edit couldn't be applied in place.
 func (k *Keeper) version(reported, e *entry) (v reader.Version, why string) {
 	if reported.hash == e.hash {
 		return reported.version, ""
 	}
 	if reported.object != nil {
 		if wrong := (reader.Doc{}).Frozen(reported.object.Object(), e.object.Object()); len(wrong) > 0 {
-			return e.version, wrong[0] // defined by another origin, after the other one was removed
+			return e.version, wrong[0] // another origin defines e, after the first origin was removed
 		}
 		return reported.version, ""
 	}

@@ -41,7 +41,7 @@ func CleanObject(o object.Object) {
 	}
 }
 
-// giveEmpty replaces null values with the empty ones that they stand for: the canonical form has no nulls.
+// giveEmpty replaces null values by empty ones, which have the same meaning: the canonical form has no nulls.
 func giveEmpty(data map[string][]byte) {
 	for key, value := range data {
 		if value == nil {
@@ -56,7 +56,7 @@ type ObjectIdentity struct {
 	Node string
 	// Hash is the content hash.
 	Hash string
-	// Seen is when the object was first seen; an object that was removed and came back is another one.
+	// Seen is when the object was first seen. If an object is removed and defined again, it counts as another object.
 	Seen time.Time
 }
 

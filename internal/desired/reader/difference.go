@@ -19,7 +19,7 @@ func difference(a, b reflect.Value, path string) string {
 		return ""
 	}
 	if reflect.PointerTo(a.Type()).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return path + " changed" // a quantity or a time: users write it as one value
+		return path + " changed" // a quantity or a time, which users write as one value
 	}
 	switch a.Kind() {
 	case reflect.Struct:

@@ -19,19 +19,19 @@ type EditRules struct {
 // InPlace reports whether a running pod that was created from old can become new. If not, why is the reason, which
 // begins with the first field that can't be changed: "spec.containers[0].command was added".
 //
-// Both are pods as in their manifests, without defaults, so that a default that follows from an image doesn't count
-// as a change. Neither is changed.
+// old and new are pods as in their manifests, without defaults, so that a default that depends on an image doesn't
+// count as a change. InPlace changes neither of them.
 //
-// Each of the three pods that are compared gets its defaults here. The desired pods of the two texts can't replace two
-// of them: Identity.Apply overwrites nodeName and tolerations, and a change of these is a change of the pod. Storing
-// the texts with defaults would cost memory while the pods run.
+// InPlace compares three pods, and sets the defaults of each of them itself. It can't use the desired pods of the two
+// texts instead: Identity.Apply has overwritten their nodeName and tolerations, although a change of these fields makes
+// another pod. Storing the texts with defaults would cost memory while the pods run.
 func InPlace(old, new *v1.Pod, rules EditRules) (ok bool, why string) {
 	was, now, moved := old.DeepCopy(), new.DeepCopy(), old.DeepCopy()
 	move(moved, new.DeepCopy())
 	for _, p := range []*v1.Pod{was, now, moved} {
 		rules.SetDefaults(p)
 	}
-	// Now moved is the old pod with all changes of the new one that can be applied in place.
+	// At this point, moved is the old pod with all changes of the new one that can be applied in place.
 	why = difference(reflect.ValueOf(moved.ObjectMeta), reflect.ValueOf(now.ObjectMeta), "metadata")
 	if why == "" {
 		why = difference(reflect.ValueOf(moved.Spec), reflect.ValueOf(now.Spec), "spec")
@@ -57,7 +57,7 @@ func move(p, new *v1.Pod) {
 	s.EphemeralContainers = extended(s.EphemeralContainers, new.Spec.EphemeralContainers)
 }
 
-// moveContainers does for one list of containers what move does for a pod.
+// moveContainers applies the changes that are possible in place to one list of containers, as move does for a pod.
 func moveContainers(list, new []v1.Container, resizable func(*v1.Container) bool) {
 	for i := range min(len(list), len(new)) {
 		c := &list[i]
@@ -71,8 +71,8 @@ func moveContainers(list, new []v1.Container, resizable func(*v1.Container) bool
 	}
 }
 
-// extended returns the ephemeral containers of list and those that only new has, in new's order. Containers that new
-// doesn't have come last.
+// extended returns the ephemeral containers of list and the containers that only new has, in new's order. Containers
+// that new doesn't have come last.
 func extended(list, new []v1.EphemeralContainer) []v1.EphemeralContainer {
 	out := make([]v1.EphemeralContainer, 0, len(new))
 	known := make(map[string]v1.EphemeralContainer, len(list))

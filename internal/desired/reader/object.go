@@ -55,8 +55,8 @@ func (r *Reader) CompleteObject(d Doc, seen time.Time) (object.Object, []string)
 	return o, nil
 }
 
-// Frozen returns the reasons against replacing old with next, both complete: one line per edited field of an
-// immutable object. next was built from d; a zero Doc has no line numbers.
+// Frozen returns the reasons why next can't replace old: one line per edited field of an immutable object. Both objects
+// are complete. next was built from d; with a zero Doc, the lines have no line numbers.
 func (d Doc) Frozen(old, next object.Object) []string {
 	return render(d.locate(spec.Frozen(old, next)))
 }

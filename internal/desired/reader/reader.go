@@ -1,8 +1,8 @@
 // Package reader converts the text of a manifest to complete static pods and other objects: it decodes, adds the
 // identity, sets defaults and validates, in that order.
 //
-// A new pod's UID is the one that the kubelet would give it: see uid.go. A changed text defines another pod, unless
-// the edit is applied in place: see Version. Texts are equal if their content hashes are. The hash is computed before
+// A new pod's UID is the UID that the kubelet would give it: see uid.go. A changed text defines another pod, unless the
+// edit is applied in place: see Version. Texts are equal if their content hashes are. The hash is computed before
 // defaults are set, so that a release of deckhand with other defaults doesn't recreate the pods of the previous
 // release. Objects get a UID and a creation time that stay as long as the object does, and a resource version that
 // changes with its content.
@@ -76,13 +76,13 @@ type Doc struct {
 	// Written is the pod of the manifest, read-only; nil for other kinds.
 	Written *v1.Pod
 
-	// defaulted returns Written with defaults, read-only. They are set once, when they are first needed: never for a
-	// document that is in force already.
+	// defaulted returns Written with defaults, read-only. The defaults are set once, when they are first needed: never
+	// for a document that is already in effect.
 	defaulted func() *v1.Pod
-	// meta and status are those of the manifest, before Clean; UIDs are computed from them.
+	// meta and status are those of the manifest, before Clean removes fields from them; UIDs are computed from them.
 	meta   metav1.ObjectMeta
 	status v1.PodStatus
-	// object is the object of the manifest if it isn't a pod.
+	// object is the object of the manifest; nil for a pod.
 	object object.Object
 	// lineOf returns the line of a field in the text. It is nil for a document that wasn't read from a text.
 	lineOf func(path string) int
@@ -117,8 +117,8 @@ func (id ID) String() string {
 	return string(id.Kind) + " " + id.Name
 }
 
-// ErrBlank is returned by Read for a text without content. Writing a file often begins with truncating it, so that
-// this doesn't mean that no pods should run.
+// ErrBlank is returned by Read for a text without content. Writing a file often begins with truncating it, so an empty
+// file doesn't mean that no pods should run.
 var ErrBlank = errors.New("it is empty, or has only comments; to have its pods removed, delete it")
 
 // Read returns the documents of a manifest, in order. It fails only with ErrBlank. A list without items is neither a
@@ -222,7 +222,7 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	}
 	d.Errors = render(wrong)
 	if d.Canonical != nil {
-		// It can't be used, but all its errors are reported at once.
+		// The document can't be used, but all its errors are reported at once.
 		_, _, more := r.Desire(d, Version{}, "")
 		d.Errors = append(d.Errors, more...)
 	}
@@ -249,8 +249,8 @@ func (r *Reader) setContent(d *Doc, p *v1.Pod) error {
 	return nil
 }
 
-// maxErrors limits the errors reported for one document. Finding the lines of hundreds of thousands would take
-// minutes.
+// maxErrors limits the errors that are reported for one document. Finding the lines of hundreds of thousands of errors
+// would take minutes.
 const maxErrors = 100
 
 // locate converts the first maxErrors field errors to errors with line numbers, and sorts them by line.

@@ -9,12 +9,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// resizableNames are the resources that can be resized: those of main containers and sidecars by KEP-1287 (init
-// containers end soon), and those of the pod as a whole by KEP-5419. A resource that is set can't be removed, and the
-// QoS class can't change.
+// resizableNames are the resources that can be resized. KEP-1287 allows this for main containers and sidecars (other
+// init containers end soon), and KEP-5419 for the pod as a whole. A resource that is set can't be removed, and the QoS
+// class can't change.
 var resizableNames = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
-// resized returns the old resources, was, with the CPU and memory of the new ones, now. It returns nil only if now is
+// resized returns the old resources was with the CPU and memory of the new resources now. It returns nil only if now is
 // nil and no other resources are left.
 func resized(was, now *v1.ResourceRequirements) *v1.ResourceRequirements {
 	a, b := ptr.Deref(was, v1.ResourceRequirements{}), ptr.Deref(now, v1.ResourceRequirements{})

@@ -16,7 +16,7 @@ import (
 func RulesOf(cfg *config.Config) Rules {
 	rules := Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
-		p.Status.QOSClass = spec.QOSClass(p) // like the API server at creation
+		p.Status.QOSClass = spec.QOSClass(p) // as an API server does when a pod is created
 	}, Validate: spec.Validate, QOSClass: spec.QOSClass}
 	if !cfg.Standalone {
 		// As with the kubelet, the mirror pod of a static pod never changes.
@@ -39,7 +39,7 @@ func AdditionRules(cfg *config.Config, refuses func(*v1.Pod) *pod.Failure,
 			if rules.Refuse != nil {
 				wrong = append(wrong, rules.Refuse(p)...)
 			}
-			for i := range p.Spec.EphemeralContainers { // the image can't be corrected later
+			for i := range p.Spec.EphemeralContainers { // the image of an added container can't be corrected later
 				image := p.Spec.EphemeralContainers[i].Image
 				if _, err := reference.ParseNormalizedNamed(image); err != nil {
 					wrong = append(wrong, field.Invalid(

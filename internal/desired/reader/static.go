@@ -46,7 +46,7 @@ func Clean(p *v1.Pod) {
 func cleanMeta(o metav1.Object) {
 	o.SetResourceVersion("")
 	o.SetGeneration(0)
-	o.SetSelfLink("") // deprecated, but old manifests have it, and it must not affect the hash
+	o.SetSelfLink("") // deprecated, but old manifests set it; it must not affect the hash
 	o.SetManagedFields(nil)
 	o.SetOwnerReferences(nil)
 	o.SetCreationTimestamp(metav1.Time{})
@@ -54,11 +54,11 @@ func cleanMeta(o metav1.Object) {
 	o.SetDeletionGracePeriodSeconds(nil)
 }
 
-// Canonical returns a canonical form of a cleaned pod or object, which is the same for the same meaning: JSON with
-// sorted keys, without empty fields. Parsing it returns the pod.
+// Canonical returns a canonical form of a cleaned pod or object: JSON with sorted keys, without empty fields. Pods with
+// the same meaning have the same canonical form. Parsing it returns the pod.
 //
-// Empty fields that one version of the API types writes and another leaves out (null, "resources": {}) are dropped,
-// so that an upgrade of these types doesn't change any hash.
+// Empty fields that one version of the API types writes and another leaves out (null, "resources": {}) are dropped, so
+// that an upgrade of these types doesn't change any hash.
 func Canonical(o metav1.Object) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// UID is the UID that a kubelet 1.36 gives the pod that origin defines with d: the FNV-128a sum of the pod in the
-// manifest, with defaults, and of its origin. So a node that changes from the kubelet to deckhand, or back, keeps its
-// pods. Other releases of the kubelet may have other fields, and therefore other UIDs.
+// UID is the UID that a kubelet 1.36 would give to the pod that document d of origin defines. It is the FNV-128a sum of
+// the pod in the manifest, with defaults, and of its origin. So a node that changes from the kubelet to deckhand, or
+// back, keeps its pods. Other releases of the kubelet may have other fields, and therefore other UIDs.
 //
 // Pods of sources that the kubelet doesn't have get the content hash.
 func (r *Reader) UID(d Doc, origin string) string {

@@ -14,9 +14,9 @@ import (
 
 // Version identifies the pod, and its version, that the content of a manifest defines.
 type Version struct {
-	// Base is Reader.UID of the content that the pod was created from, with the exception in Replace. For pods from
-	// before deckhand used the kubelet's UIDs it is the content hash. Base is the pod's UID unless the manifest sets
-	// one.
+	// Base is the Reader.UID of the content from which the pod was created, with the exception in Replace. For pods
+	// from before deckhand used the kubelet's UIDs, Base is the content hash. Base is the pod's UID unless the manifest
+	// sets one.
 	Base string
 	// Generation is the pod's metadata.generation: 1, and one more with each edit that is applied in place.
 	Generation int64
@@ -48,7 +48,7 @@ func (v Version) configHash(content string) string {
 // text. hash is the content hash of that text. The result shares memory with p, which isn't changed.
 func (v Version) Renew(p *v1.Pod, from Version, hash string) *v1.Pod {
 	next := *p
-	if next.UID == types.UID(from.Base) { // else the manifest sets the UID
+	if next.UID == types.UID(from.Base) { // otherwise the manifest sets the UID
 		next.UID = types.UID(v.Base)
 	}
 	next.Generation = v.Generation
@@ -60,8 +60,8 @@ func (v Version) Renew(p *v1.Pod, from Version, hash string) *v1.Pod {
 
 // Replace is the first version of another pod that replaces v's pod and has the same name.
 //
-// Its base differs from v's even if it has the content that v's pod was created from. That happens when an edit that
-// can be applied in place (adding a limit) is reverted by one that can't (removing it).
+// Its base differs from v's base even if the new pod has the content from which v's pod was created. That happens when
+// an edit that can be applied in place (adding a limit) is reverted by an edit that can't (removing the limit).
 func (v Version) Replace(uid string, seen time.Time) Version {
 	if uid == v.Base {
 		again := sha256.Sum256([]byte("again:" + uid))

@@ -34,8 +34,8 @@ type Source struct {
 	added map[*Addition]struct{}
 }
 
-// New returns a source that reads with r and reports to sink. wanted returns the current set: names of other sources'
-// pods in it are taken. It is nil if there are no other sources.
+// New returns a source that reads with r and reports to sink. wanted returns the current set: the pods of other sources
+// in this set keep their names. wanted is nil if there are no other sources.
 func New(r *reader.Reader, sink desired.Sink, wanted func() *desired.Set, log logr.Logger) *Source {
 	if wanted == nil {
 		wanted = func() *desired.Set { return &desired.Set{} }
@@ -65,7 +65,7 @@ func (s *Source) Run(ctx context.Context) error {
 
 // Addition holds the pods of one manifest, which were added together.
 type Addition struct {
-	// Pods are the pods, in the order of the manifest. One that isn't in the set lost its name to another source's
+	// Pods are the pods, in the order of the manifest. A pod that isn't in the set lost its name to another source's
 	// pod: see the set's problems.
 	Pods []*pod.Desired
 	// Objects are the other objects of the manifest. They, too, may have lost their names to another source.
@@ -142,7 +142,7 @@ func (a *Addition) addDoc(origin string, d reader.Doc) (wrong []string) {
 	if len(d.Errors) > 0 {
 		return d.Errors
 	}
-	v := reader.First(a.source.reader.UID(d, origin), a.since) // another version ends this one first
+	v := reader.First(a.source.reader.UID(d, origin), a.since) // always First: a pod ends before its next version
 	p, o, wrong := a.source.reader.Desire(d, v, origin)
 	switch {
 	case p != nil:

@@ -95,9 +95,9 @@ func Pods(r desired.Report) []string {
 	return pods
 }
 
-// Objects returns the report's ConfigMaps and Secrets as "name=value", with the value
-// that ConfigMap and Secret gave them, PersistentVolumes and their claims as "name=size", and
-// other objects by their names, sorted; stale ones end in "!".
+// Objects returns the report's objects, sorted: ConfigMaps and Secrets as "name=value" (with the value that the
+// functions ConfigMap and Secret set), PersistentVolumes and their claims as "name=size", and other objects by their
+// names. Stale objects end in "!".
 func Objects(r desired.Report) []string {
 	list := []string{}
 	for _, c := range r.Objects {

@@ -82,7 +82,7 @@ func testObjectsAlone(t *testing.T, f Fixture) {
 	}
 }
 
-// same checks that b is a with other content.
+// same checks that b equals a except for its content.
 func same(t *testing.T, a, b desired.ObjectClaim) {
 	t.Helper()
 	x, y := a.Object.Object(), b.Object.Object()

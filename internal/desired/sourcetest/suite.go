@@ -16,16 +16,16 @@ type Source interface {
 	Run(ctx context.Context) error
 }
 
-// Fixture is a source with the place that it reads from.
+// Fixture is a source with the location that it reads from.
 type Fixture struct {
 	Kind pod.Source
-	// New returns a source that reads from the place; later sources see the state that earlier ones stored.
+	// New returns a source that reads from the location; later sources see the state that earlier ones stored.
 	New func(sink desired.Sink) Source
-	// Put sets the text at the place; Remove makes the place define no pods.
+	// Put sets the text at the location; Remove makes the location define no pods.
 	Put    func(text string)
 	Remove func()
 	// Lasting says that the source accepts a bad text, so that the last good pods become stale, and that a new source
-	// has the state that an earlier one stored. Otherwise Put refuses a bad text and changes nothing.
+	// gets the state that an earlier source stored. If Lasting is false, Put refuses a bad text and changes nothing.
 	Lasting bool
 }
 
@@ -147,7 +147,7 @@ func testChange(t *testing.T, f Fixture) {
 	}
 }
 
-// edited checks that b is a after one edit in place.
+// edited checks that b equals a after one edit in place.
 func edited(t *testing.T, a, b desired.Claim) {
 	t.Helper()
 	x, y := a.Desired.Pod, b.Desired.Pod

@@ -1,5 +1,6 @@
-// Package alarm wakes a goroutine when the kernel reports that memory may run short, or a control group has changed:
-// nobody has to read the figures periodically. An event carries no figures, and may be a false alarm.
+// Package alarm wakes a goroutine when the kernel reports that memory may run short, or that a control group has
+// changed, so that the memory figures needn't be read periodically. An event carries no figures, and may be a false
+// alarm.
 package alarm
 
 import (
@@ -20,14 +21,14 @@ type Kind int
 const (
 	// Stalls reports that tasks have waited for memory for a total of 100 ms within 2 s (PSI,
 	// Documentation/accounting/psi.rst). Path is /proc/pressure/memory, or the file memory.pressure of a cgroup v2
-	// group, which doesn't need controllers. There is at most one event in 2 s.
+	// group (for which no controllers need be enabled). There is at most one event in 2 s.
 	Stalls Kind = iota
 	// Usage reports that the memory usage of a cgroup v1 group, including page cache, has risen above Bytes or fallen
-	// below (Documentation/admin-guide/cgroup-v1/memory.rst, "Memory thresholds"). Path is the group's directory.
+	// below it (Documentation/admin-guide/cgroup-v1/memory.rst, "Memory thresholds"). Path is the group's directory.
 	// Setting a new threshold waits for the kernel (synchronize_rcu), often for half a millisecond.
 	Usage
-	// Changes reports that the content of a cgroup v2 file has changed that supports notifications, such as
-	// memory.events. Path is the file. The kernel merges changes within 10 ms.
+	// Changes reports that the content of a cgroup v2 file has changed. The file has to support notifications, as
+	// memory.events does. Path is the file. The kernel merges changes within 10 ms.
 	Changes
 )
 
@@ -47,7 +48,7 @@ type Alarm struct {
 
 	mu      sync.Mutex
 	sources map[Trigger]*source
-	// polling means that Run is polling, and removed are the sources that are still open because of that.
+	// polling says that Run is polling. removed are the sources that can only be closed once Run isn't polling.
 	polling bool
 	removed []*source
 	// bell is an eventfd that interrupts Run's poll; -1 if Run isn't running.
@@ -66,13 +67,13 @@ func (a *Alarm) Woken() <-chan struct{} { return a.events.Woken() }
 // Drain returns the names of the triggers that had an event since the previous Drain, in no order.
 func (a *Alarm) Drain() []string { return a.events.Drain() }
 
-// Set replaces the set of triggers. It returns by name why triggers aren't in force, for example because the kernel
-// has no PSI, or there is no such group. Triggers that are already in force stay so, and lose no event.
+// Set replaces the set of triggers. It returns, by name, the reasons why triggers aren't in force: for example, the
+// kernel has no PSI, or there is no such group. Triggers that are already in force stay so, and lose no event.
 //
-// A trigger isn't in force any more after its file or group was removed, which counts as an event. Set puts it in
-// force again if there is a new file or group by then.
+// A trigger isn't in force any more after its file or group was removed, which counts as an event. If there is a new
+// file or group by then, the next Set puts the trigger in force again.
 //
-// Conditions that exist before Set cause no event: read the figures after it. No trigger is in force after Run's end.
+// Conditions that exist before Set cause no event: read the figures after Set. No trigger is in force after Run's end.
 func (a *Alarm) Set(triggers []Trigger) (failed map[string]error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,7 +112,7 @@ func (a *Alarm) Set(triggers []Trigger) (failed map[string]error) {
 	return failed
 }
 
-// remove ends a trigger, if it is in force. a.mu is held.
+// remove ends a trigger that is in force; otherwise it does nothing. a.mu is held.
 func (a *Alarm) remove(t Trigger) {
 	if s := a.sources[t]; s != nil {
 		delete(a.sources, t)
@@ -134,12 +135,12 @@ func (a *Alarm) ring() {
 	}
 }
 
-// gap is the least time between the events of one poll and the next poll: usage can cross a threshold thousands of
-// times a second.
+// gap is the minimum time between a poll that returned events and the next poll: usage can cross a threshold thousands
+// of times a second.
 const gap = 10 * time.Millisecond
 
-// Run waits for events until ctx ends. It is called once. It needs a thread of its own: the Go runtime can't wait for
-// events of these files.
+// Run waits for events until ctx ends. It is called once. It occupies a thread: the Go runtime can't wait for events of
+// these files.
 func (a *Alarm) Run(ctx context.Context) error {
 	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -190,7 +191,7 @@ func (a *Alarm) polled() ([]unix.PollFd, []Trigger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var counter [8]byte
-	_, _ = unix.Read(a.bell, counter[:]) // fails if the bell isn't ringing
+	_, _ = unix.Read(a.bell, counter[:]) // fails if the bell hasn't been rung
 	a.polling = true
 	fds := make([]unix.PollFd, 0, 1+len(a.sources))
 	fds = append(fds, unix.PollFd{Fd: int32(a.bell), Events: unix.POLLIN})
@@ -231,7 +232,7 @@ func (a *Alarm) end() {
 	for t := range a.sources {
 		a.remove(t)
 	}
-	a.polling = false // also after an error of poll
+	a.polling = false // needed also after an error of poll
 	a.closeRemoved()
 	_ = unix.Close(a.bell)
 	a.bell, a.ended = -1, true

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stalls is 100 ms of stalls within 2 s. Without CAP_SYS_RESOURCE, the kernel accepts only windows of a multiple of
-// 2 s.
+// stalls is the trigger for 100 ms of stalls within 2 s. Without CAP_SYS_RESOURCE, the kernel accepts only windows of a
+// multiple of 2 s.
 const stalls = "some 100000 2000000\n"
 
 // source is an open Trigger.
 type source struct {
 	// fd is polled.
 	fd int
-	// file has the identity of the file that the kernel reports events of.
+	// file is the identity of the file whose events the kernel reports.
 	file identity
 }
 
@@ -65,7 +65,7 @@ func openUsage(dir string, bytes uint64) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer usage.close() // the kernel needs it only while the event is registered
+	defer usage.close() // the kernel needs the descriptor only for the registration of the event
 	control, err := openFile(filepath.Join(dir, "cgroup.event_control"), unix.O_WRONLY)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,8 @@ func events(k Kind) int16 {
 	return unix.POLLPRI
 }
 
-// rearm prepares for the next event, after poll returned the bits revents. It returns false if there can't be any.
+// rearm prepares a source for the next event, after poll returned the bits revents. It returns false if there can't be
+// another event.
 func (s *source) rearm(k Kind, revents int16) bool {
 	switch k {
 	case Stalls:
@@ -138,14 +139,14 @@ func (s *source) rearm(k Kind, revents int16) bool {
 	}
 }
 
-// read reads the file: its changes until now have been reported.
+// read reads the file, so that the kernel reports only later changes.
 func (s *source) read() error {
 	var start [1]byte
 	_, err := unix.Pread(s.fd, start[:], 0)
 	return err
 }
 
-// current reports whether the trigger's path is still that of the open file.
+// current reports whether the open file is still the file at the trigger's path.
 func (s *source) current(t Trigger) bool {
 	path := t.Path
 	if t.Kind == Usage {

@@ -39,7 +39,7 @@ func ParseAmount(text string) (Amount, error) {
 	return Amount{Value: q.Value()}, nil
 }
 
-// Off reports whether a threshold of this amount is off: 0 and 100% are (API comment of evictionHard).
+// Off reports whether this amount disables a threshold: 0 and 100% do (API comment of evictionHard).
 func (a Amount) Off() bool { return a == Amount{} || a.Percent == 100 }
 
 // Of returns the amount for a capacity in the same unit. It saturates.

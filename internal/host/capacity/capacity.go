@@ -1,5 +1,5 @@
 // Package capacity reads how much CPU, memory, huge pages and disk this node has, and how many processes it can have.
-// It computes how much of that pods may use: the rest after the reservations in the configuration.
+// It computes which part of these pods may use: the rest after the reservations in the configuration.
 package capacity
 
 import (
@@ -11,15 +11,15 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// signals maps a resource to the eviction signal whose hard threshold keeps part of it free.
+// signals maps a resource to the eviction signal whose hard threshold keeps a part of the resource free.
 var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available",
 	v1.ResourceEphemeralStorage: "nodefs.available"}
 
 // Allocatable is the amount of resources for pods: the node's capacity without kubeReserved, systemReserved and the
 // hard eviction thresholds
 // (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable). Memory in huge
-// pages isn't part of allocatable memory either. If reservedSystemCPUs is set, those CPUs replace the CPU amounts
-// of kubeReserved and systemReserved. k has its defaults set.
+// pages isn't part of allocatable memory either. If reservedSystemCPUs is set, the number of those CPUs replaces the
+// CPU amounts of kubeReserved and systemReserved. k has its defaults set.
 func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
 	kube, system, err := Reservations(k)
 	if err != nil {
@@ -61,8 +61,8 @@ func (n Node) ForPods(k *v1beta1.KubeletConfiguration) (milliCPU, memory int64, 
 	return cpu.MilliValue(), n.Memory - kube.Memory().Value() - system.Memory().Value(), nil
 }
 
-// Reservations parses kubeReserved and systemReserved. Besides resources they may have a number of processes, under
-// the name PID.
+// Reservations parses kubeReserved and systemReserved. In addition to resources, the results may have a number of
+// processes, under the name PID.
 func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList, err error) {
 	if kube, err = reserved("kubeReserved", k.KubeReserved); err != nil {
 		return nil, nil, err

@@ -78,7 +78,7 @@ func ReadHugePages(dir string) ([]HugePages, error) {
 	for _, e := range entries {
 		var kib int64
 		if n, _ := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); n == 0 {
-			continue // not a directory of one size
+			continue // not a directory of a page size
 		}
 		directory := filepath.Join(dir, e.Name())
 		count, err := number(directory, "nr_hugepages")

@@ -23,7 +23,7 @@ type Node struct {
 	// HugePages maps a resource such as hugepages-2Mi to the memory in allocated pages of that size; 0 if the
 	// kernel supports the size but has no such pages.
 	HugePages map[v1.ResourceName]int64
-	// Storage is the size of the file system that has the pods' files; 0 if Read wasn't asked for it.
+	// Storage is the size of the file system that has the pods' files; 0 if Read was called without a path on it.
 	Storage int64
 }
 
@@ -49,7 +49,7 @@ func Read(root, storage string) (Node, error) {
 	}
 	var st unix.Statfs_t
 	err = unix.Statfs(storage, &st)
-	// A path that doesn't exist yet will be made on the file system of its nearest existing parent.
+	// A path that doesn't exist yet will be created on the file system of its nearest existing parent.
 	for at := storage; errors.Is(err, unix.ENOENT) && at != filepath.Dir(at); {
 		at = filepath.Dir(at)
 		err = unix.Statfs(at, &st)

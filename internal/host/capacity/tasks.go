@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Tasks are the host's processes, each thread counted.
+// Tasks describes the host's tasks: its processes, with each thread counted separately.
 type Tasks struct {
 	// Count is the number of existing tasks.
 	Count int64
@@ -49,7 +49,7 @@ func MaxTasks(root string) int64 {
 	return most
 }
 
-// positive parses a positive number that the kernel keeps as an int.
+// positive parses a positive number for which the kernel uses an int.
 func positive(text string) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	return n, err == nil && n > 0

@@ -14,21 +14,22 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// Log is a file with many named records, of which only a few change at a time. Each write appends a line, made by
-// Seal, with the changed records; of several records with one name, the last one counts. An incomplete line at the
-// end, from a write that a crash interrupted, is ignored. A Log is not safe for concurrent use.
+// Log is a file with many named records, of which only a few change at a time. Each write appends a line with the
+// changed records, made by Seal; of several records with one name, the last one counts. An incomplete line at the end,
+// from a write that was interrupted by a crash, is ignored. A Log is not safe for concurrent use.
 type Log struct {
 	path    string
 	version int
-	// size is the file's size in bytes; negative if it can't be determined, and then nothing can be appended. whole
-	// is the size of the current records, without outdated ones, when the file was last read or replaced.
+	// size is the file's size in bytes; negative if it can't be determined, so that nothing can be appended. whole is
+	// the total size of the current records, without outdated ones, at the time when the file was last read or
+	// replaced.
 	size, whole int64
 	// refused is the error for a file of a newer version; nil otherwise.
 	refused error
 }
 
-// outgrown is how many bytes of outdated records a file may have before it is replaced, in addition to the size of
-// its current records.
+// outgrown is the number of bytes that a file may have, in addition to twice the size of its current records, before it
+// is replaced.
 const outgrown = 256 << 10
 
 // NewLog returns the log in the file at path, in this version of the format.
@@ -86,8 +87,8 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 	return records, nil
 }
 
-// Outgrown reports whether the caller has to Replace the log: because nothing can be appended before, or because
-// most of it is outdated.
+// Outgrown reports whether the caller has to Replace the log, because nothing can be appended before, or because most
+// of the log is outdated.
 func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown }
 
 // Size is the size of the file in bytes; negative if it can't be determined, in which case the log is Outgrown.
@@ -96,8 +97,8 @@ func (l *Log) Size() int64 { return l.size }
 // Outgrow makes Outgrown true, so that the caller replaces the log and no outdated record remains on disk.
 func (l *Log) Outgrow() { l.size = -1 }
 
-// Append writes records that changed; a nil record removes the record of that name. Once Append has returned nil,
-// the records survive a loss of power. After an error the previous records count. The log is then Outgrown, unless
+// Append writes the records that have changed; a nil record removes the record of that name. Once Append has returned
+// nil, the records survive a loss of power. After an error the previous records count. The log is then Outgrown, unless
 // the disk was merely full.
 func (l *Log) Append(changed map[string]json.RawMessage) error {
 	if l.refused != nil {
@@ -129,7 +130,7 @@ func appendTo(path string, line []byte, size int64) (int64, error) {
 	if err != nil {
 		return -1, err
 	}
-	defer f.Close() // errors of writing are reported by Write and Fdatasync
+	defer f.Close() // Write and Fdatasync report the errors of writing
 	if info, err := f.Stat(); err != nil || info.Size() != size {
 		return -1, errors.Join(errors.New("somebody else has changed it"), err)
 	}
@@ -161,7 +162,7 @@ func (l *Log) Replace(all map[string]json.RawMessage) error {
 		return err
 	}
 	if err := atomicfile.Write(l.path, line, 0o600); err != nil {
-		l.whole = max(l.whole, l.size) // so Outgrown stays false until the file has doubled
+		l.whole = max(l.whole, l.size) // keeps Outgrown false until the file has doubled
 		return err
 	}
 	l.size = int64(len(line))

@@ -52,9 +52,9 @@ func New(dir string) *Store {
 // result afterwards. It has to be called before the store is used.
 func (s *Store) Observe(writing func(path string) (end func())) { s.writing = writing }
 
-// atOnce is how many records are read, written or removed at a time. An access to the disk blocks a thread, which
-// Go never releases, and thousands of pods may need an access at once. More parallel accesses don't make a disk
-// faster.
+// atOnce is the number of records that are read, written or removed at a time. An access to the disk blocks a thread,
+// and Go never ends threads; thousands of pods may need an access at the same time. More parallel accesses don't make a
+// disk faster.
 const atOnce = 16
 
 // turn waits for a slot of a semaphore, and returns the function that releases the slot.
@@ -122,9 +122,9 @@ func setAside(path string, why error) error {
 	return fmt.Errorf("the pod's record %s is corrupt and isn't used: %w; it was renamed to %s", path, why, aside)
 }
 
-// Save replaces the pod's record of this kind with v. If durable is true, the record survives a loss of power once
-// Save has returned; otherwise it survives only the agent's death, and after a loss of power it may be old, corrupt
-// or missing. After an error the old record counts, unless the new one is in place but couldn't be made durable.
+// Save replaces the pod's record of this kind with v. If durable is true, the record survives a loss of power once Save
+// has returned. Otherwise it survives only the agent's death, and after a loss of power it may be old, corrupt or
+// missing. After an error the old record counts, unless the new one is in place but couldn't be made durable.
 func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	path, err := s.path(uid, kind)
 	if err != nil {

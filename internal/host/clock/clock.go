@@ -16,20 +16,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// least is the least size of a step that is reported: smaller ones change nothing for pods.
+// least is the minimum size of a step that is reported: smaller ones change nothing for pods.
 const least = 2 * time.Second
 
-// most is how many steps Steps returns at most, the latest.
+// most is the maximum number of steps that Steps returns, the latest ones.
 const most = 32
 
-// Clock follows the wall clock. Its methods are safe for concurrent use.
+// Clock records steps of the wall clock. Its methods are safe for concurrent use.
 type Clock struct {
-	// first is the state of the clocks when the Clock was made.
+	// first is the state of the clocks at the time when the Clock was created.
 	first reading
 	steps atomic.Pointer[[]pod.ClockStep]
 }
 
-// New returns a Clock. It follows the wall clock from now on, but reports no steps before Run.
+// New returns a Clock. Steps count from now on, but aren't reported before Run.
 func New() *Clock { return &Clock{first: readClocks()} }
 
 // Steps returns the steps so far, oldest first. The caller must not change the list.
@@ -40,12 +40,12 @@ func (c *Clock) Steps() []pod.ClockStep {
 	return nil
 }
 
-// Run waits for steps until ctx ends, and calls stepped after each one of 2 s or more; smaller ones count once their
-// sum is that large, and those between New and Run are one step. Steps includes the step by then. Run returns an error
-// if the kernel can't report steps.
+// Run waits for steps until ctx ends, and calls stepped after each step of 2 s or more. Smaller steps count once their
+// sum is that large; all steps between New and Run count as one. When stepped is called, Steps includes the step. Run
+// returns an error if the kernel can't report steps.
 //
-// A machine that was suspended isn't a step. Its clocks run on meanwhile, but not Go's timers: suspended is called
-// then. Run is called once.
+// The suspension of the machine isn't a step: the machine's clocks advance meanwhile. But Go's timers stop; therefore
+// Run calls suspended after it. Run is called once.
 func (c *Clock) Run(ctx context.Context, stepped func(pod.ClockStep), suspended func()) error {
 	s, err := openSource()
 	if err != nil {
@@ -56,9 +56,9 @@ func (c *Clock) Run(ctx context.Context, stepped func(pod.ClockStep), suspended 
 
 // source is the kernel's side of a Clock.
 type source interface {
-	// arm makes the next Await return after the clock is set from now on.
+	// arm has to be called before await: await then returns if the clock is set after arm.
 	arm() error
-	// await waits until the clock was set since arm, or close.
+	// await waits until the clock has been set since arm, or until close.
 	await() error
 	read() reading
 	close()
@@ -67,11 +67,12 @@ type source interface {
 // reading is the state of the machine's clocks at one moment.
 type reading struct {
 	wall time.Time
-	// boot and awake are the times since the machine's boot; awake leaves out suspension.
+	// boot and awake are the times since the machine's boot; awake doesn't include the time of suspension.
 	boot, awake time.Duration
 }
 
-// stepSince returns by how much the wall clock was set since a reading: its advance beyond the time that passed.
+// stepSince returns by how much the wall clock was set since a reading: the difference between its advance and the time
+// that has passed.
 func (r reading) stepSince(before reading) time.Duration {
 	return r.wall.Sub(before.wall.Add(r.boot - before.boot))
 }
@@ -81,7 +82,7 @@ func (r reading) sleptSince(before reading) time.Duration {
 	return (r.boot - before.boot) - (r.awake - before.awake)
 }
 
-// follow is Run with a source, which it closes.
+// follow implements Run with the source s, which it closes.
 func (c *Clock) follow(ctx context.Context, s source, stepped func(pod.ClockStep), suspended func()) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { s.close(); close(closed) })
@@ -94,7 +95,7 @@ func (c *Clock) follow(ctx context.Context, s source, stepped func(pod.ClockStep
 	}()
 	before := c.first
 	for {
-		// Armed before the clocks are read, so that no step between the two is missed.
+		// The source is armed before the clocks are read, so that no step between the two is missed.
 		if err := s.arm(); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("wait for steps of the clock: %w", err)
 		}
@@ -117,15 +118,15 @@ func (c *Clock) follow(ctx context.Context, s source, stepped func(pod.ClockStep
 	}
 }
 
-// add adds a step to those that Steps returns.
+// add adds a step to the result of Steps.
 func (c *Clock) add(s pod.ClockStep) {
 	list := append(append([]pod.ClockStep(nil), c.Steps()...), s)
 	list = list[max(0, len(list)-most):]
 	c.steps.Store(&list)
 }
 
-// timer is a timerfd that ends far in the future, or when the clock is set (timerfd_create(2),
-// TFD_TIMER_CANCEL_ON_SET). The kernel also ends it when the machine resumes.
+// timer is a timerfd that expires far in the future, or when the clock is set (timerfd_create(2),
+// TFD_TIMER_CANCEL_ON_SET). The kernel also makes it expire when the machine resumes.
 type timer struct {
 	fd   int
 	file *os.File
@@ -158,8 +159,9 @@ func (t *timer) await() error {
 
 func (t *timer) close() { _ = t.file.Close() }
 
-// exact is the time within which readClocks reads all clocks, so that a thread that waits for a CPU between two of them
-// isn't taken for a step. After so many attempts it takes the best.
+// exact is the maximum time that readClocks may take to read all clocks. Otherwise, if the thread waits for a CPU
+// between two reads, that would look like a step. After this number of attempts, readClocks returns the fastest
+// reading.
 const (
 	exact    = time.Millisecond
 	attempts = 100
@@ -190,7 +192,7 @@ func SinceBoot() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// get reads one clock. These clocks exist in every kernel since 2.6.39: it doesn't fail.
+// get reads one clock. It never fails, because these clocks exist in every kernel since 2.6.39.
 func get(clock int32) (t unix.Timespec) {
 	_ = unix.ClockGettime(clock, &t)
 	return t

@@ -31,8 +31,8 @@ func Listeners(proc string) ([]Listener, error) {
 	for _, table := range []struct {
 		name     string
 		protocol v1.Protocol
-		// state is the kernel's code for a socket that receives: TCP_LISTEN for TCP; TCP_CLOSE for UDP, which means
-		// not connected.
+		// state is the kernel's code for a socket that receives connections or packets: TCP_LISTEN for TCP; TCP_CLOSE
+		// for UDP, which means not connected.
 		state string
 	}{{"tcp", v1.ProtocolTCP, "0A"}, {
 		"tcp6", v1.ProtocolTCP, "0A"}, {"udp", v1.ProtocolUDP, "07"}, {"udp6", v1.ProtocolUDP, "07"}} {
@@ -54,7 +54,7 @@ func listenersOf(path string, protocol v1.Protocol, state string) ([]Listener, e
 	var all []Listener
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode
+		// columns: sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode
 		words := strings.Fields(lines.Text())
 		if len(words) < 10 || words[3] != state {
 			continue

@@ -48,7 +48,7 @@ const longestRecord = 8 << 10
 // missed when the kernel has overwritten unread records. It returns an error if the log can't be read any further.
 func (l *Log) OOMKills(ctx context.Context, onKill func(OOMKill), missed func()) error {
 	defer l.file.Close()
-	// The deadline ends a blocked read without closing the file during it.
+	// A read deadline ends a blocked read. Closing the file during a read is avoided.
 	stop := context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	return oomKills(ctx, l.file, onKill, missed)
@@ -63,7 +63,7 @@ func oomKills(ctx context.Context, log io.Reader, onKill func(OOMKill), missed f
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.EPIPE):
-			missed() // the next read returns the oldest remaining record
+			missed() // after missed records, the next read returns the oldest remaining one
 			continue
 		case err != nil:
 			return fmt.Errorf("read the kernel's log: %w", err)
@@ -75,13 +75,13 @@ func oomKills(ctx context.Context, log io.Reader, onKill func(OOMKill), missed f
 }
 
 // killedForMemory matches the line that the kernel writes for each process that it kills. Earlier lines
-// (oom-kill:constraint=...) aren't used, as the kernel omits them when it logs much. Before Linux 5.1 the line
+// (oom-kill:constraint=...) aren't used, because the kernel omits them when it logs much. Before Linux 5.1 the line
 // contained "Kill process" instead of "Killed process".
 var killedForMemory = regexp.MustCompile(
 	`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
 
-// parseOOMKill parses a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. It ignores records that
-// processes write into the kernel's log: these always have a facility.
+// parseOOMKill parses a record: "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT", followed by lines of properties. It ignores
+// records that processes write into the kernel's log, which always have a facility.
 func parseOOMKill(record []byte) (OOMKill, bool) {
 	head, text, _ := bytes.Cut(record, []byte(";"))
 	text, _, _ = bytes.Cut(text, []byte("\n"))

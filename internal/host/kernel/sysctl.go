@@ -32,7 +32,8 @@ func Wanted() []Flag {
 // Sysctls is the directory of the sysctls: "/proc/sys".
 type Sysctls string
 
-// Differences returns a message for each sysctl with another value than the required one; it has both values.
+// Differences returns a message for each sysctl whose value differs from the required one. The message contains both
+// values.
 func (h Sysctls) Differences() []string {
 	var differ []string
 	for _, f := range Wanted() {
@@ -46,8 +47,8 @@ func (h Sysctls) Differences() []string {
 	return differ
 }
 
-// Set sets every sysctl to its required value. It returns the names of those that it changed, and an error for
-// those that it can't set.
+// Set sets every sysctl to its required value. It returns the names of the sysctls that it changed, and an error for
+// the sysctls that it can't set.
 func (h Sysctls) Set() (changed []string, err error) {
 	var errs []error
 	for _, f := range Wanted() {

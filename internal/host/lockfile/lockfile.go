@@ -1,5 +1,5 @@
-// Package lockfile ensures that only one agent at a time uses a root directory (Acquire), and hands a node over
-// from one agent to the next by a lock file that the user configures (AcquireNamed).
+// Package lockfile ensures that only one agent at a time uses a root directory (Acquire). It also hands a node over
+// from one agent to the next, with a lock file that the user configures (AcquireNamed).
 package lockfile
 
 import (
@@ -24,7 +24,7 @@ const Name = "deckhand.lock"
 type HeldError struct {
 	// Path is the path of the lock file.
 	Path string
-	// PID is the ID of the process that holds the lock; 0 if the file doesn't have it.
+	// PID is the ID of the process that holds the lock; 0 if the file doesn't contain it.
 	PID int
 }
 
@@ -47,8 +47,8 @@ type Lock struct {
 // *HeldError. Child processes don't inherit the lock.
 func Acquire(rootDir string) (*Lock, error) { return acquire(rootDir, false) }
 
-// AcquireToEnd is Acquire for a process that starts nothing: it stops or removes pods. On a disk that can't be written,
-// an existing lock file is enough.
+// AcquireToEnd is Acquire for a process that starts no pods, but stops or removes them. On a disk that can't be
+// written, an existing lock file is enough.
 func AcquireToEnd(rootDir string) (*Lock, error) { return acquire(rootDir, true) }
 
 func acquire(rootDir string, toEnd bool) (*Lock, error) {
@@ -67,7 +67,8 @@ func acquire(rootDir string, toEnd bool) (*Lock, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			break
 		}
-		// The process that held the lock may just have died: a child that it forked keeps the lock until its exec.
+		// The process that held the lock may just have died: a child that it forked holds the lock until the child's
+		// exec.
 		time.Sleep(20 * time.Millisecond)
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The delay before the next attempt to lock is soon at first and after each event of the file, and doubles up to
+// The delay before the next attempt to lock. It is soon at first and after each event of the file, and doubles up to
 // lookAgain. Polling is necessary because a process that unlocks the file without closing it causes no event.
 const (
 	soon      = 2 * time.Millisecond
 	lookAgain = time.Second
 )
 
-// Named is a held lock on a file that the user configures (--lock-file), by which agents hand over a node: the
-// running agent holds the lock, and the next one waits for it. The kernel also releases it when the process ends.
-// Child processes don't inherit it.
+// Named is a held lock on a file that the user configures (--lock-file), with which agents hand over a node: the
+// running agent holds the lock, and the next agent waits for it. The kernel also releases the lock when the process
+// ends. Child processes don't inherit the lock.
 type Named struct {
 	path  string
 	file  *os.File
@@ -31,13 +31,13 @@ type Named struct {
 // errReplaced means that the lock file was removed or replaced: another process would lock the new file instead.
 var errReplaced = errors.New("the file was replaced")
 
-// AcquireNamed locks the file at path with flock(2), and creates it if it is missing; its directory has to exist.
-// The file's content isn't changed. If another process holds the lock, AcquireNamed logs that once, and waits until
-// the lock is free or ctx ends.
+// AcquireNamed locks the file at path with flock(2), and creates it if it is missing; its directory has to exist. The
+// file's content isn't changed. If another process holds the lock, AcquireNamed logs that once, and waits until the
+// lock is free or ctx ends.
 //
-// A blocking flock can't be interrupted from Go. So AcquireNamed tries without blocking, and again when inotify
-// reports that a process has closed the file. The kernel reports that a moment before it releases the lock,
-// therefore it retries a few times after an event. If the file can't be watched, AcquireNamed polls.
+// A blocking flock can't be interrupted from Go. So AcquireNamed tries to lock without blocking, and tries again when
+// inotify reports that a process has closed the file. The kernel reports that a moment before it releases the lock;
+// therefore AcquireNamed retries a few times after an event. If the file can't be watched, AcquireNamed polls.
 func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, error) {
 	logged := false
 	held := func() {
@@ -87,7 +87,7 @@ func openNamed(path string) (*Named, error) {
 func (n *Named) acquire(ctx context.Context, held func()) error {
 	pause := soon
 	for {
-		// Events from before the lock is held aren't contention; all later events are.
+		// Events from before the lock is acquired don't count as contention; all later events do.
 		if err := n.watch.drain(); err != nil {
 			return err
 		}
@@ -123,11 +123,11 @@ func (n *Named) inPlace() bool {
 	return err == nil && os.SameFile(there, mine)
 }
 
-// Contended returns nil when another process has opened, moved or removed the lock file since it was locked: that
+// Contended returns nil once another process has opened, moved or removed the lock file after it was locked: that
 // process wants to take over this node, and waits for the lock (--exit-on-lock-contention; the kubelet also treats
-// opening as contention). If ctx ends first, it returns ctx's error. A process that only reads the file also
+// opening as contention). If ctx ends first, Contended returns ctx's error. A process that only reads the file also
 // counts, so no program should read it. While the file can't be watched, Contended polls, and counts each process that
-// has the file open, even one that opened it before it was locked.
+// has the file open, even a process that opened the file before it was locked.
 func (n *Named) Contended(ctx context.Context) error {
 	for {
 		polled := n.watch.inotify == nil
@@ -135,16 +135,16 @@ func (n *Named) Contended(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The end of the wait may have begun to watch the file: a process that opened it before causes no event.
+		// wait may just have begun to watch the file: a process that opened the file before that causes no event.
 		if events&(unix.IN_OPEN|unix.IN_Q_OVERFLOW) != 0 || !n.inPlace() || polled && n.openElsewhere() {
 			return nil
 		}
 	}
 }
 
-// openElsewhere reports whether the file is open in another process, as far as the file system can tell. The kernel
-// grants a write lease (fcntl(2), F_SETLEASE) only on a file that nobody else has open. The lease is released
-// immediately; a process that opens the file waits for that.
+// openElsewhere reports whether the file is open in another process; false if the file system can't report that. The
+// kernel grants a write lease (fcntl(2), F_SETLEASE) only on a file that no other process has open. The lease is
+// released immediately; a process that opens the file waits for the release.
 func (n *Named) openElsewhere() bool {
 	_, err := unix.FcntlInt(n.file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if err == nil {

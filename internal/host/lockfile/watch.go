@@ -13,11 +13,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// watch receives the events of one open file from inotify(7). The kernel queues unread ones, up to
+// watch receives the events of one open file from inotify(7). The kernel queues unread events, up to
 // fs.inotify.max_queued_events.
 type watch struct {
 	file *os.File
-	// inotify is nil while the file can't be watched; failure says why.
+	// inotify is nil while the file can't be watched; failure is then the reason.
 	inotify *os.File
 	failure error
 }
@@ -51,8 +51,9 @@ func (w *watch) close() error {
 	return w.inotify.Close()
 }
 
-// wait returns the bits of the next inotify events. It returns 0 if there is no event within timeout; with a
-// timeout of 0 it waits without a limit, unless the file can't be watched. It fails when ctx ends.
+// wait returns the bits of the next inotify events, or 0 if there is no event within timeout; a timeout of 0 means no
+// limit. If the file can't be watched, wait only pauses, tries to watch the file, and returns 0. It fails when ctx
+// ends.
 func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error) {
 	if w.inotify == nil {
 		pause := filewatch.Every
@@ -77,7 +78,7 @@ func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error)
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = w.inotify.SetReadDeadline(time.Unix(1, 0)) // can't fail, as the call above didn't
+		_ = w.inotify.SetReadDeadline(time.Unix(1, 0)) // can't fail, because the call above succeeded
 	})
 	var buffer [4096]byte
 	n, err := w.inotify.Read(buffer[:])
@@ -94,8 +95,8 @@ func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error)
 	return events(buffer[:n]), nil
 }
 
-// events returns the bits of all inotify events in buffer. The events have no names, because a file is watched, not
-// a directory.
+// events returns the bits of all inotify events in buffer. The events contain no names, because a file is watched and
+// not a directory.
 func events(buffer []byte) (bits uint32) {
 	for ; len(buffer) >= unix.SizeofInotifyEvent; buffer = buffer[unix.SizeofInotifyEvent:] {
 		bits |= binary.NativeEndian.Uint32(buffer[4:]) // inotify_event.mask

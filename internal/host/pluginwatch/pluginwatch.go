@@ -1,5 +1,5 @@
-// Package pluginwatch finds plugins by their sockets in the directory plugins_registry. It asks each for its type and
-// name, passes it to the handler for plugins of its type, and reports the result to the plugin
+// Package pluginwatch finds plugins by their sockets in the directory plugins_registry. It requests each plugin's type
+// and name, passes the plugin to the handler for its type, and reports the result to the plugin
 // (k8s.io/kubelet/pkg/apis/pluginregistration/v1,
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/, and the documentation of
 // CSI and DRA drivers).
@@ -46,7 +46,7 @@ type Registration struct {
 // Handler uses the plugins of one type. Its methods may be called concurrently for different sockets, but not for
 // the same socket.
 type Handler interface {
-	// Register starts to use the plugin before ctx ends. After an error it is called again later.
+	// Register starts to use the plugin before ctx ends. After an error, the watcher calls it again later.
 	Register(ctx context.Context, r Registration) error
 	// Patience is the maximum duration of one call of Register.
 	Patience() time.Duration
@@ -67,8 +67,8 @@ type Config struct {
 
 // limits are the timeouts and delays for one plugin.
 type limits struct {
-	// call is the maximum timeout for a call of the plugin. GetInfo of the first attempt has the timeout firstCall,
-	// which doubles with each failure up to call: so many plugins that don't answer delay others only briefly.
+	// call is the maximum timeout for a call of the plugin. In the first attempt, GetInfo has the timeout firstCall,
+	// which doubles with each failure up to call, so that many plugins that don't answer delay others only briefly.
 	call, firstCall time.Duration
 	// first is the delay before a failed registration is repeated; it doubles with each failure up to most.
 	first, most time.Duration
@@ -78,13 +78,13 @@ type limits struct {
 type Watcher struct {
 	conf   Config
 	limits limits
-	// asking limits the number of concurrent calls of GetInfo. Plugins with fewer failures have priority. Handlers
-	// don't count: a driver may ask a cloud for minutes before it is registered.
+	// asking limits the number of concurrent calls of GetInfo. Plugins with fewer failures have priority. Calls of
+	// handlers aren't limited: before a driver is registered, it may call a cloud's API for minutes.
 	asking *gate.Gate
 }
 
-// asked is the number of concurrent calls of GetInfo. Each needs file descriptors, and the directory may have
-// thousands of sockets on which no process listens.
+// asked is the maximum number of concurrent calls of GetInfo. Each call needs file descriptors, and the directory may
+// have thousands of sockets on which no process listens.
 const asked = 128
 
 // New returns a watcher that does nothing before Run.
@@ -109,14 +109,14 @@ type follower struct {
 // errUnused means that there is no handler for plugins of this type.
 var errUnused = errors.New("plugins of this type aren't used")
 
-// Run watches the directory until ctx ends. It doesn't call Gone for plugins that are still registered then.
+// Run watches the directory until ctx ends. It doesn't call Gone for plugins that are still registered at that time.
 func (w *Watcher) Run(ctx context.Context) error {
 	watcher := w.conf.Files.Open(func(t filewatch.Trail) { t.Tree(w.conf.Dir, counts) })
 	defer watcher.Close()
 	var running sync.WaitGroup
 	defer running.Wait()
 	followers := map[string]*follower{}
-	// If the directory can't be watched, that is logged, and plugins are found later.
+	// If the directory can't be watched, the instance logs that, and plugins are found later.
 	for _ = watcher.Arm(); ; {
 		w.reconcile(ctx, &running, followers)
 		select {
@@ -128,7 +128,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 				_ = watcher.Arm()
 			case e.Op == filewatch.Deleted || e.Op == filewatch.MovedAway:
 				if f := followers[filepath.Join(e.Dir, e.Name)]; f != nil {
-					f.identity = identity{} // a socket at this path would be another one
+					f.identity = identity{} // a new socket at this path belongs to another plugin
 				}
 			}
 		}
@@ -151,7 +151,7 @@ func (w *Watcher) reconcile(ctx context.Context, running *sync.WaitGroup, follow
 			select {
 			case <-f.done:
 				delete(followers, path)
-			default: // kept, because a new socket at the path has to wait for its end
+			default: // not deleted yet: a new socket at the path has to wait until this follower ends
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func (w *Watcher) reconcile(ctx context.Context, running *sync.WaitGroup, follow
 // sockets returns the sockets in the directory and its subdirectories, by path.
 func sockets(dir string) map[string]identity {
 	found := map[string]identity{}
-	// Errors are ignored: either the directory has just been removed, or the watch reports the error.
+	// Errors are ignored: the directory has just been removed, or the watch reports the same error.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type() != fs.ModeSocket || !counts(d.Name()) {
 			return nil
@@ -192,8 +192,8 @@ func sockets(dir string) map[string]identity {
 	return found
 }
 
-// follow registers the plugin at a socket, repeating failed attempts, and calls Gone when ctx ends because the
-// socket was removed or replaced. agent is the context of Run: Gone isn't called after its end.
+// follow registers the plugin at a socket, and repeats failed attempts. It calls Gone when ctx ends because the socket
+// was removed or replaced. agent is the context of Run: Gone isn't called after its end.
 func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	log, last := w.conf.Log.WithValues("path", path), logging.LastError{}
 	for wait, failed := w.limits.first, 0; ctx.Err() == nil; wait, failed = min(2*wait, w.limits.most), failed+1 {
@@ -277,7 +277,7 @@ func register(ctx context.Context, h Handler, r Registration) error {
 // maxAnswer is the maximum size of a plugin's answer, in bytes.
 const maxAnswer = 16 << 20
 
-// maxBackoff is the maximum delay before a connection is made again to a plugin that was away.
+// maxBackoff is the maximum delay before a connection to a plugin that was away is made again.
 const maxBackoff = 5 * time.Second
 
 func reconnect() backoff.Config {

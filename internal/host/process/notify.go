@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// sendTimeout is the timeout of one notification: if the service manager doesn't read, sending blocks once its
-	// queue is full.
+	// sendTimeout is the timeout of one notification: if the service manager doesn't read, sending blocks once the
+	// socket's queue is full.
 	sendTimeout = time.Second
 	// maxStatus is the maximum length of a status text in bytes: systemd drops messages of 4 KiB and more.
 	maxStatus = 2000
@@ -88,8 +88,8 @@ func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	return period, nil
 }
 
-// Ready notifies that the agent has started, or has finished a reload. status is a line for users. Call it once the
-// agent manages pods, because units that are ordered after it start then.
+// Ready notifies the service manager that the agent has started, or has finished a reload. status is a line for users.
+// Call Ready once the agent manages pods: units that are ordered after the agent's unit start then.
 func (n *Notifier) Ready(status string) error { return n.send("READY=1", statusLine(status)) }
 
 // Stopping notifies that the agent is stopping.

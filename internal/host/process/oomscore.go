@@ -14,11 +14,11 @@ const (
 	maxOOMScore  = 1000
 )
 
-// SetOOMScoreAdj sets this process's oom_score_adj, from -1000 (never killed) to 1000 (killed first). If that
-// fails, the OOM killer is merely more likely to kill the agent, so log the error as a warning.
+// SetOOMScoreAdj sets this process's oom_score_adj, from -1000 (never killed) to 1000 (killed first). If that fails,
+// the OOM killer is merely more likely to kill the agent, so log the error as a warning.
 //
-// Child processes inherit the value. A containerd that the agent starts therefore has the agent's value, which is
-// also that of containerd's own unit file (-999). Its shims and containers get values of their own. But without
+// Child processes inherit the value. A containerd that the agent starts therefore has the agent's value, which is also
+// the value in containerd's own unit file (-999). Its shims and containers get other values. But without
 // CAP_SYS_RESOURCE, containerd can't give containers a lower value than its own.
 func SetOOMScoreAdj(adj int) error {
 	if adj < -maxOOMScore || adj > maxOOMScore {

@@ -13,17 +13,17 @@ import (
 // nrOpenFile has the highest limit of open files that the kernel allows for a process.
 const nrOpenFile = "/proc/sys/fs/nr_open"
 
-// RaiseOpenFiles raises this process's soft limit of open files to n, and returns the resulting limit. It never
-// lowers a limit. If n can't be reached, the soft limit becomes the highest possible one, and the error explains
-// why; log it as a warning.
+// RaiseOpenFiles raises this process's soft limit of open files to n, and returns the resulting limit. It never lowers
+// a limit. If n can't be reached, the soft limit becomes the highest possible one, and the error explains why; log it
+// as a warning.
 //
-// When a program starts, Go itself raises the soft limit to one less than the hard limit. Child processes still get
-// the original soft limit, because old programs can't handle more (select(2), or closing every possible
-// descriptor). Go stops doing so once the program changes the limit. So RaiseOpenFiles changes nothing if Go's own
-// change suffices: then a containerd that the agent starts, and the pods in it, have the limits that the service
-// manager gave to the agent (1024 soft, by systemd's default). If it has to change the limit, child processes also
-// get n as their soft and hard limit. To avoid that for pods, the unit file should have LimitNOFILE=1024:1048576,
-// or any hard limit above n.
+// When a program starts, Go itself raises the soft limit to one less than the hard limit. Child processes still get the
+// original soft limit, because old programs can't handle more (select(2), or closing every possible descriptor). But
+// once the program itself changes the limit, they don't get the original limit any more. So RaiseOpenFiles changes
+// nothing if Go's own change suffices: then a containerd that the agent starts, and the pods in it, have the limits
+// that the service manager gave to the agent (1024 soft, by systemd's default). If RaiseOpenFiles has to change the
+// limit, child processes also get n as their soft and hard limit. To avoid that for pods, the unit file should have
+// LimitNOFILE=1024:1048576, or any hard limit above n.
 func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
@@ -36,7 +36,7 @@ func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	if err != nil {
 		return now.Cur, err
 	}
-	// It tries instead of checking its permission first, because security modules may also forbid the change.
+	// The change is tried without checking the permission first, because security modules may also forbid it.
 	if got, err = raise(now, unix.Rlimit{Cur: min(n, most), Max: max(now.Max, min(n, most))}); err == nil && got == n {
 		return got, nil
 	}
@@ -51,8 +51,8 @@ func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	return got, fmt.Errorf("the agent can have %d files open at once, not %d: %s, or lower maxOpenFiles", got, n, why)
 }
 
-// raise sets the limits of this process to wanted, and returns the resulting soft limit. It changes nothing if the
-// soft limit is one less than wanted.Cur, or not lower: Go sets such a limit, and child processes shouldn't get
+// raise sets the limits of this process to wanted, and returns the resulting soft limit. It changes nothing if the soft
+// limit isn't lower than wanted.Cur, or is lower by only one: Go sets such a limit, and child processes shouldn't get
 // other limits because of a single file.
 func raise(now, wanted unix.Rlimit) (uint64, error) {
 	if now.Cur >= wanted.Cur || now.Cur == wanted.Cur-1 {

@@ -2,10 +2,10 @@ package process
 
 import "sync"
 
-// Service reports the agent's state to the service manager: starting, ready, stopping. A reload may happen at any
-// time, and its end is reported by the same notification as the end of the start (READY=1). Sent too early, that
-// notification would start units that need the agent, and the service manager would expect watchdog notifications.
-// So a reload is reported in full only while the agent is ready. Its methods may be called concurrently.
+// Service reports the agent's state to the service manager: starting, ready, stopping. A reload may happen at any time.
+// The protocol uses the same notification (READY=1) for the end of a reload and the end of the start. If it were sent
+// too early, units that need the agent would start, and the service manager would expect watchdog notifications. So a
+// reload is reported in full only while the agent is ready. The methods of Service may be called concurrently.
 type Service struct {
 	manager *Notifier
 

@@ -6,17 +6,17 @@ import (
 )
 
 // PrepareThreads makes the Go runtime create threads until at least n are idle. The runtime keeps idle threads, and
-// creates another one only if a goroutine needs a thread and none is idle. If it can't (EAGAIN of clone(2) at a limit
-// of processes), it ends the process: "failed to create new OS thread". PrepareThreads returns when its goroutines
-// have ended.
+// creates another thread only if a goroutine needs one and none is idle. If the runtime can't create a thread (EAGAIN
+// of clone(2) at a limit of processes), it ends the process: "failed to create new OS thread". PrepareThreads returns
+// when its goroutines have ended.
 func PrepareThreads(n int) {
 	var locked, ended sync.WaitGroup
 	locked.Add(n)
 	for range n {
 		ended.Go(func() {
-			// Until all goroutines have a thread, none gives up its own.
+			// No goroutine releases its thread before all goroutines have one.
 			runtime.LockOSThread()
-			defer runtime.UnlockOSThread() // ending while locked would end the thread
+			defer runtime.UnlockOSThread() // without this, the end of the goroutine would end the thread
 			locked.Done()
 			locked.Wait()
 		})

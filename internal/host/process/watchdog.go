@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 )
 
-// retries is how many times a failing check is repeated until the next notification is due: repeating it only then
-// would be too late.
+// retries is the number of times that a failing check is repeated before the next notification is due: a check that is
+// repeated only then would be too late.
 const retries = 5
 
 // Watchdog sends watchdog notifications until ctx ends, as long as healthy returns nil. The time between two of
@@ -58,7 +58,7 @@ func (w *watch) notify(ctx context.Context) time.Duration {
 		err = w.notifier.send("WATCHDOG=1")
 	}
 	if ctx.Err() != nil {
-		return w.ping // the error is due to the end of ctx
+		return w.ping // the end of ctx caused the error
 	}
 	w.logChange(err)
 	if err != nil {

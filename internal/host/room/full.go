@@ -33,9 +33,9 @@ const isFull, isShort = "the disk is full", "the disk has too little room"
 // Unwrap returns the error of the write.
 func (e *FullError) Unwrap() error { return e.Err }
 
-// Explain returns a FullError for an error of a full disk, and other errors unchanged. The file system is that of a
-// path in the error, or of one of dirs, on which the write may have failed. An error that another process has explained
-// isn't explained twice.
+// Explain returns a FullError for an error of a full disk, and other errors unchanged. The file system in the FullError
+// is that of a path in the error, or of one of dirs, on which the write may have failed. If another process has already
+// explained the error, Explain returns it unchanged.
 func Explain(err error, dirs ...string) error {
 	if !atomicfile.DiskFull(err) || strings.Contains(err.Error(), isFull) || strings.Contains(err.Error(), isShort) {
 		return err
@@ -65,7 +65,8 @@ func where(err error, dirs []string) FileSystem {
 		if f.Full() {
 			return f
 		}
-		// A path in a text may be one in a container. That of a call of this process isn't.
+		// A path in the text of an error may be a path in a container. The path in a PathError of this process, and
+		// dirs, are paths on the host.
 		if first.Point == "" && (known != nil && i == 0 || i >= len(paths)) {
 			first = f
 		}

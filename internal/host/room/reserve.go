@@ -21,43 +21,43 @@ import (
 const Dir = "reserve"
 
 // The reserve has files of fileSize bytes each: together 1 MiB and, with the directory, 33 inodes. Each write gets a
-// part of perWrite files: a program that fills the disk may take them first, and something has to be left when it has
-// been ended.
+// part of perWrite files. A program that fills the disk may use the freed space first; then a part of the reserve has
+// to be left for the time when that program has been ended.
 const (
 	files    = 32
 	fileSize = 32 << 10
 	perWrite = files / 8
 )
 
-// retryFirst is the delay before a reserve that has been given up is made again. It doubles up to retryMost while
-// there is no room for it.
+// retryFirst is the delay before a reserve whose files were removed is made again. It doubles up to retryMost while
+// there is no room for the files.
 const (
 	retryFirst = time.Second
 	retryMost  = time.Minute
 )
 
-// Reserve is room on the disk of the root directory that is given up for writes that end pods, so that pods can be
-// stopped and removed on a full disk. It has real blocks, and inodes. While Run runs, it also has descriptors, for a
-// process with too many open files. It is safe for concurrent use; a nil Reserve is empty.
+// Reserve is room on the disk of the root directory that is released for writes that end pods, so that pods can be
+// stopped and removed on a full disk. It consists of files with real blocks and inodes. While Run runs, it also has
+// descriptors, for a process with too many open files. It is safe for concurrent use; a nil Reserve is empty.
 type Reserve struct {
 	dir         string
 	descriptors descriptors
-	// missing is signaled when a part of the reserve was given up.
+	// missing is signaled when a part of the reserve was released.
 	missing wake.Slot
 
 	// mu is held while files of the reserve are made or removed.
 	mu sync.Mutex
-	// given counts how often a part was given up.
+	// given counts how often a part was released.
 	given int
 }
 
-// NewReserve returns the reserve of a root directory. It makes nothing.
+// NewReserve returns the reserve of a root directory. It creates no files.
 func NewReserve(root string) *Reserve {
 	return &Reserve{dir: filepath.Join(root, Dir), missing: wake.NewSlot()}
 }
 
-// Run makes the reserve, and makes it again after it was given up as soon as there is room, until ctx ends. The error
-// is always nil.
+// Run makes the reserve and, after a part was released, makes it again as soon as there is room, until ctx ends. The
+// error is always nil.
 func (r *Reserve) Run(ctx context.Context) error {
 	r.descriptors.fill()
 	defer r.descriptors.free(spares)
@@ -77,7 +77,7 @@ func (r *Reserve) Run(ctx context.Context) error {
 	}
 }
 
-// made makes the reserve if there is room, and reports whether it is there.
+// made makes the reserve if there is room, and reports whether the reserve is complete.
 func (r *Reserve) made() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *Reserve) fill() error {
 	return nil
 }
 
-// allocate gives a file its blocks. Where the file system has no fallocate, it writes zeros.
+// allocate allocates the blocks of a file. If the file system doesn't support fallocate, it writes zeros.
 func allocate(f *os.File) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, fileSize)
@@ -127,15 +127,15 @@ func allocate(f *os.File) error {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS):
 			_, err := f.WriteAt(make([]byte, fileSize), 0)
-			return errors.Join(err, f.Sync()) // before, the file system may only have promised the blocks
+			return errors.Join(err, f.Sync()) // without Sync, the file system may delay the allocation of the blocks
 		default:
 			return err
 		}
 	}
 }
 
-// giveUp removes up to n files of the reserve, and reports whether there was one. If a part was given up since given
-// was counted, it removes none, and reports others.
+// giveUp removes up to n files of the reserve. gave reports whether it removed any. If the count of released parts
+// isn't given any more, another call has released a part meanwhile: then giveUp removes no file, and others is true.
 func (r *Reserve) giveUp(n, given int) (gave, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,16 +157,16 @@ func (r *Reserve) giveUp(n, given int) (gave, others bool) {
 	return true, false
 }
 
-// count returns how often a part was given up.
+// count returns how often a part was released.
 func (r *Reserve) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.given
 }
 
-// Spend calls write, which ends or removes something, or belongs to the start of an agent, without which nothing ends.
-// If the disk is full, or too many files are open, it gives up a part of the reserve and calls write again. If other
-// calls gave up parts meanwhile, it tries those first.
+// Spend calls write, which ends or removes something, or belongs to the start of an agent (without an agent, nothing
+// ends). If the disk is full, or too many files are open, Spend releases a part of the reserve and calls write again.
+// If other calls have released parts meanwhile, Spend first calls write again without releasing another part.
 func (r *Reserve) Spend(write func() error) error {
 	if r == nil {
 		return write()
@@ -186,11 +186,11 @@ func (r *Reserve) Spend(write func() error) error {
 	}
 }
 
-// Release gives up the whole reserve if the disk is full, before other programs write: the container runtime reports
-// such errors late or never.
+// Release releases the whole reserve if the disk is full, before other programs write: the container runtime reports
+// errors of a full disk late or never.
 func (r *Reserve) Release() { r.release(files) }
 
-// ReleasePart gives up a part of the reserve if the disk is full, for a write that another program will try again.
+// ReleasePart releases a part of the reserve if the disk is full, for a write that another program will retry.
 func (r *Reserve) ReleasePart() { r.release(perWrite) }
 
 func (r *Reserve) release(n int) {

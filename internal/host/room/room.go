@@ -14,14 +14,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 )
 
-// Enough is the free room in bytes below which a file system counts as full, enoughInodes the number of free inodes:
-// there is no room for another pod, and a log or a database that grows will soon fail.
+// Enough is the minimum free room in bytes, and enoughInodes the minimum number of free inodes, with which a file
+// system doesn't count as full. With less, there is no room for another pod, and a log or a database that grows will
+// soon fail.
 const (
 	Enough       = 16 << 20
 	enoughInodes = 128
 )
 
-// FileSystem is the room on a file system.
+// FileSystem has the total and the free room of a file system.
 type FileSystem struct {
 	// Point is the mount point.
 	Point string
@@ -31,8 +32,8 @@ type FileSystem struct {
 	Inodes, FreeInodes uint64
 }
 
-// Measure returns the room for the agent and the runtime, which are root, on the file system of path, or of its closest
-// ancestor that exists.
+// Measure returns the room on the file system of path, or of its closest ancestor that exists. The free room is that
+// for root, because the agent and the runtime run as root.
 func Measure(path string) (FileSystem, error) {
 	path, err := existing(path)
 	if err != nil {
@@ -51,11 +52,12 @@ func Measure(path string) (FileSystem, error) {
 		Inodes: st.Files, FreeInodes: st.Ffree}, nil
 }
 
-// The blocks of an ext4 file system that even root doesn't get: 1 of ownPart, but no more than ownMost.
+// ownPart and ownMost limit the blocks of an ext4 file system that not even root gets: one of ownPart blocks, but at
+// most ownMost.
 const ownPart, ownMost = 50, 4096
 
-// freeForRoot returns the number of free blocks. Those that ext4 reserves for root (mkfs.ext4 -m) are among them; other
-// file systems have free blocks that nobody gets.
+// freeForRoot returns the number of free blocks that root can use. They include the blocks that ext4 reserves for root
+// (mkfs.ext4 -m). On other file systems, the free blocks that users can't get aren't available to root, either.
 func freeForRoot(st *unix.Statfs_t) uint64 {
 	free := min(st.Bavail, st.Bfree)
 	if own := min(st.Blocks/ownPart, ownMost); st.Type == unix.EXT4_SUPER_MAGIC && st.Bfree > own {
@@ -64,19 +66,19 @@ func freeForRoot(st *unix.Statfs_t) uint64 {
 	return free
 }
 
-// Full reports whether there is (almost) no room. A file system without a size, such as that of control groups, is
-// never full.
+// Full reports whether there is hardly any room. A file system without a size, such as that of control groups, is never
+// full.
 func (f FileSystem) Full() bool { return f.Size > 0 && f.Free < Enough || f.NoInodes() }
 
-// Roomier reports whether there is clearly more room than on an earlier measurement.
+// Roomier reports whether there is clearly more room than in an earlier measurement.
 func (f FileSystem) Roomier(before FileSystem) bool {
 	return f.Free >= before.Free+Enough || f.FreeInodes >= before.FreeInodes+enoughInodes
 }
 
-// NoInodes reports whether there are (almost) no free inodes.
+// NoInodes reports whether there are hardly any free inodes.
 func (f FileSystem) NoInodes() bool { return f.Inodes > 0 && f.FreeInodes < enoughInodes }
 
-// Room returns the free room for people: "0 B of 20.0 GiB and 1200000 of 1310720 inodes".
+// Room returns the free room as text for people: "0 B of 20.0 GiB and 1200000 of 1310720 inodes".
 func (f FileSystem) Room() string {
 	text := fmt.Sprintf("%s of %s", Bytes(f.Free), Bytes(f.Size))
 	if f.Inodes > 0 {
@@ -85,10 +87,10 @@ func (f FileSystem) Room() string {
 	return text
 }
 
-// String returns the free room and where it is: "/var has 0 B of 20.0 GiB and 1200000 of 1310720 inodes free".
+// String returns the mount point and the free room: "/var has 0 B of 20.0 GiB and 1200000 of 1310720 inodes free".
 func (f FileSystem) String() string { return f.Point + " has " + f.Room() + " free" }
 
-// Bytes formats a number of bytes for people: "613.0 MiB".
+// Bytes formats a number of bytes as text for people: "613.0 MiB".
 func Bytes(n uint64) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)

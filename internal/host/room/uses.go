@@ -2,20 +2,20 @@ package room
 
 // Use is a kind of file that the agent writes.
 type Use struct {
-	// Path is below the root directory unless it begins with "/" or "-", a flag with the path: * is any name, ** any
-	// path.
+	// Path is relative to the root directory. A Path that begins with "/" is absolute; one that begins with "-" is a
+	// flag whose value is the path. In a Path, * is any name, ** any path.
 	Path string
 	// Writers are the functions that write the file, as "package.function" or "package.type.method". Packages are
 	// below internal, or begin with "cmd/".
 	Writers []string
-	// Failure says what follows if the file can't be written.
+	// Failure describes the consequences if the file can't be written.
 	Failure Failure
 }
 
-// Failure describes for users what follows if a file can't be written.
+// Failure describes, for users, the consequences if a file can't be written.
 type Failure struct {
-	// GoesOn lists the functions that work all the same, Waits those that don't until there is room, and Reported the
-	// places where users see that.
+	// GoesOn lists the functions that still work, Waits the functions that don't work until there is room, and Reported
+	// the places where users see the failure.
 	GoesOn, Waits, Reported string
 }
 
@@ -88,7 +88,8 @@ func Uses() []Use {
 	}
 }
 
-// A full disk and a failing one lead to the same, except that only a full disk can be helped by the reserve.
+// A full disk and a failing disk have the same consequences. The only difference is that the reserve helps on a full
+// disk only.
 var (
 	podRecord = Failure{"running containers, probes, status, stops and restarts",
 		"new pods whose manifest sets a UID; state that a pod keeps over a restart of the agent. Records of pods " +

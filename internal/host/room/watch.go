@@ -21,21 +21,22 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Probe is the name of the file in the root directory by which a disk is tried that can't be written.
+// Probe is the name of a file in the root directory. After writes have failed, it is written to find out whether the
+// disk can be written.
 const Probe = ".disk-probe"
 
 const (
 	// watchEvery is the time between two measurements while a disk can't be written.
 	watchEvery = time.Second
-	// probeFirst is the time after which the probe is written again to a disk that fails. It doubles up to probeMost:
-	// the end of a failure is found in no more time than it took.
+	// probeFirst is the time after which the probe is written again to a disk that fails. It doubles up to probeMost,
+	// so that the end of a failure is found after at most twice its duration.
 	probeFirst, probeMost = time.Second, time.Minute
-	// quiet is the time without a failed write for which a disk with room is still followed: retries may fail, and
-	// quotas can't be measured.
+	// quiet is the time without a failed write after which a disk with room isn't watched any more. Until then, retries
+	// may fail, for example because of quotas, which can't be measured.
 	quiet = 10 * time.Minute
 	// settled is the time without a failed write after which a retry counts as successful.
 	settled = 5 * time.Minute
-	// grown and grownInodes are the additional free room for which failed writes are tried again on a disk that still
+	// grown and grownInodes are the increases of free room after which failed writes are retried on a disk that still
 	// counts as full.
 	grown, grownInodes = 1 << 20, 16
 )
@@ -44,8 +45,8 @@ const (
 type WatchConfig struct {
 	// Root is the root directory.
 	Root string
-	// Full returns the full ones of the disks that the agent and the container runtime write to; also those with room
-	// for root only.
+	// Full returns those disks that are full, among the disks to which the agent and the container runtime write. It
+	// may include disks that have room for root only.
 	Full   func(context.Context) []FileSystem
 	Events NodeEvents
 	// Writes follows the writes that try the disk; nil for none.
@@ -54,13 +55,13 @@ type WatchConfig struct {
 	Filled func()
 	// Freed is called when failed writes may succeed again.
 	Freed func()
-	// Broken is called with the error for which the disk of the root directory can't be written, other than missing
-	// room, and with nil when it can again.
+	// Broken is called with the error if the disk of the root directory can't be written for a reason other than
+	// missing room, and with nil when the disk can be written again.
 	Broken func(error)
 	Log    logr.Logger
 }
 
-// Watch follows disks on which writes have failed, until they can be written again. It is safe for concurrent use.
+// Watch watches disks on which writes have failed, until they can be written again. It is safe for concurrent use.
 type Watch struct {
 	conf   WatchConfig
 	failed wake.Slot
@@ -68,41 +69,41 @@ type Watch struct {
 	mu sync.Mutex
 	// full are the disks without room, by mount point.
 	full map[string]*shortage
-	// text is the error of another program that has found a disk full.
+	// text is the error of another program whose write failed on a full disk.
 	text error
 	// suspect says that a write failed with an error of the disk.
 	suspect bool
-	// broken is the error of the disk of the root directory, probed when it was tried last, pause the time until it is
-	// tried again, and readOnly whether it was mounted read-only then: a file system may also refuse writes by itself,
-	// after an error.
+	// broken is the error of the last probe of the root directory's disk, nil if it succeeded. probed is the time of
+	// that probe, and pause the time until the next one. readOnly says that the disk was mounted read-only at that
+	// time; a file system may also refuse writes by itself, after an error.
 	broken   error
 	probed   time.Time
 	pause    time.Duration
 	readOnly bool
 }
 
-// shortage is a disk without room, or one that had none.
+// shortage describes a disk that has no room, or had none recently.
 type shortage struct {
-	// least is the smallest room since the last retry, failed the time of the last failed write.
+	// least is the least free room since the last retry, failed the time of the last failed write.
 	least  FileSystem
 	failed time.Time
-	// tried is the room at the last retry; a retry with no more than that would fail, too, and free what it wrote: an
-	// image that is larger than the disk would be pulled again and again.
+	// tried is the free room at the last retry. With no more room than that, a retry would fail again, and free the
+	// space that it used: an image that is larger than the disk would be pulled again and again.
 	tried   FileSystem
 	retried time.Time
 	// over says that the disk has had room since the last failed write.
 	over bool
 }
 
-// roomier reports whether there is enough more room on a disk to try failed writes again.
+// roomier reports whether a disk has so much more room that failed writes should be retried.
 func (s *shortage) roomier(now FileSystem) bool {
 	if !now.Full() && s.least.Full() {
 		return s.tried.Point == "" || s.tried.Full() || now.Roomier(s.tried)
 	}
-	if !s.least.Full() { // the write was larger than the free room, or a quota is used up
+	if !s.least.Full() { // the failed write was larger than the free room, or a quota is used up
 		return now.Roomier(s.least) && now.Roomier(s.tried)
 	}
-	// Free inodes come and go: on a disk without space they don't count.
+	// On a disk without free space, free inodes don't count, because their number varies.
 	bytes := s.least.Free < Enough && now.Free >= max(s.least.Free, s.tried.Free)+grown
 	inodes := s.least.NoInodes() && now.FreeInodes >= max(s.least.FreeInodes, s.tried.FreeInodes)+grownInodes
 	return bytes || inodes
@@ -113,11 +114,11 @@ func NewWatch(c WatchConfig) *Watch {
 	return &Watch{conf: c, failed: wake.NewSlot(), full: map[string]*shortage{}}
 }
 
-// Failed is called with the error of a write. Errors that aren't about a disk are ignored, and so are the texts of
-// other programs if no disk is full: a pod may have chosen what they say.
+// Failed is called with the error of a write. Errors that aren't about a disk are ignored. Errors of other programs are
+// texts that a pod may have chosen, so they are ignored if no disk is full.
 func (w *Watch) Failed(err error) {
-	// Without the lock: the file system may hang. Those outside the root directory, such as hostPath volumes, aren't
-	// measured here: one that hangs would stop Run.
+	// The measurement is made without the lock, because the file system may hang. File systems outside the root
+	// directory, such as hostPath volumes, aren't measured at all: one that hangs would stop Run.
 	on, own := w.own(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +135,7 @@ func (w *Watch) Failed(err error) {
 	w.failed.Wake()
 }
 
-// own returns the file system of a failed write of this process below the root directory.
+// own returns the file system on which a write of this process failed, if it is below the root directory.
 func (w *Watch) own(err error) (FileSystem, bool) {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return FileSystem{}, false
@@ -150,8 +151,8 @@ func (w *Watch) own(err error) (FileSystem, bool) {
 	return on, failed == nil && on.Size > 0
 }
 
-// saysBroken reports whether an error says that a disk is read-only or broken, perhaps in a pod's words: then the disk
-// of the root directory is tried.
+// saysBroken reports whether an error says that a disk is read-only or broken. A pod may have chosen the text;
+// therefore the disk of the root directory is probed after such an error.
 func saysBroken(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, unix.EROFS.Error()) || strings.Contains(text, unix.EIO.Error())
@@ -165,7 +166,7 @@ func (w *Watch) filled(on FileSystem, err error) {
 		w.full[on.Point] = s
 	}
 	if s.over && time.Since(s.retried) >= settled {
-		s.tried = FileSystem{} // the last retry has worked: this is another shortage
+		s.tried = FileSystem{} // the last retry has succeeded: this is a new shortage
 	}
 	if s.over {
 		w.conf.Log.Info("A disk is full: running pods run on, others wait for room", "path", on.Point,
@@ -178,7 +179,7 @@ func (w *Watch) filled(on FileSystem, err error) {
 	w.conf.Filled()
 }
 
-// Run follows the disks until ctx ends. The error is always nil.
+// Run watches the disks until ctx ends. The error is always nil.
 func (w *Watch) Run(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
@@ -194,7 +195,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// follow checks the disks on which writes failed, and reports whether there are any.
+// follow checks the disks on which writes failed, and reports whether there are any left to watch.
 func (w *Watch) follow(ctx context.Context) bool {
 	w.locate(ctx)
 	freed := w.followFull()
@@ -206,7 +207,7 @@ func (w *Watch) follow(ctx context.Context) bool {
 	return len(w.full) > 0 || w.broken != nil || w.suspect
 }
 
-// locate finds the full disk that another program has met.
+// locate finds the full disk on which a write of another program failed.
 func (w *Watch) locate(ctx context.Context) {
 	w.mu.Lock()
 	err := w.text
@@ -242,7 +243,7 @@ func (w *Watch) followFull() (freed bool) {
 	return freed
 }
 
-// measured handles the new room on a full disk, and reports whether failed writes may succeed.
+// measured handles a new measurement of a full disk, and reports whether failed writes may succeed now.
 func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,13 +272,13 @@ func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 	return freed
 }
 
-// followRoot tries the disk of the root directory if a write failed with an error of a disk, and reports whether it
-// has recovered.
+// followRoot probes the disk of the root directory after a write failed with an error of a disk. It reports whether the
+// disk has recovered.
 func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Lock()
 	was, mounted := w.broken, w.readOnly
 	w.mu.Unlock()
-	remounted := mounted && !readOnly(w.conf.Root) // without the lock: the file system may hang
+	remounted := mounted && !readOnly(w.conf.Root) // made without the lock: the file system may hang
 	w.mu.Lock()
 	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= w.pause)
 	if due {
@@ -301,7 +302,7 @@ func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Lock()
 	w.broken, w.readOnly = err, mounted
 	switch {
-	case err == nil && was == nil: // a pod may have chosen the text of the error
+	case err == nil && was == nil: // the probe has succeeded: a pod may have chosen the text of the error
 		w.pause = probeMost
 	case err == nil || was == nil:
 		w.pause = probeFirst
@@ -312,7 +313,7 @@ func (w *Watch) followRoot() (recovered bool) {
 	if (err == nil) == (was == nil) && errors.Is(err, unix.EROFS) == errors.Is(was, unix.EROFS) {
 		return false
 	}
-	w.conf.Broken(err) // also if a broken disk became read-only
+	w.conf.Broken(err) // called also if a broken disk became read-only
 	if err == nil {
 		w.conf.Log.Info("The disk of the root directory can be written again")
 		return true

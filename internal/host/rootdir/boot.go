@@ -17,10 +17,10 @@ import (
 // bootID matches the ID that the kernel gives a boot: a random UUID (random(4)).
 var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// ForgetEarlierBoot removes state that is invalid after a reboot of the host: containerd's state, the shims'
-// sockets and the pods' reserved addresses. It reports whether the host was rebooted since the state was written.
-// Other programs keep such state in /run, which a reboot clears; ours is under Root so that one directory has
-// everything. inUse means that running processes use the state: then it is of this boot, even if the boot's ID has
+// ForgetEarlierBoot removes state that is invalid after a reboot of the host: containerd's state, the shims' sockets
+// and the pods' reserved addresses. It reports whether the host was rebooted since the state was written. Other
+// programs keep such state in /run, which a reboot clears; our state is under Root so that one directory has
+// everything. inUse means that running processes use the state: then it is from this boot, even if the boot's ID has
 // changed.
 func (l Runtime) ForgetEarlierBoot(inUse bool) (bool, error) {
 	id, err := kernel.BootID("/")
@@ -38,7 +38,7 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	if string(known) == boot {
 		return false, nil
 	}
-	// Without a valid record of the boot, the state may be of this boot, with containers mounted in it.
+	// Without a valid record of the boot, the state may be from this boot, with containers mounted in it.
 	rebooted := bootID.Match(known) && !inUse
 	if rebooted {
 		for _, dir := range []string{l.State(), l.CNIState(), l.Run()} {
@@ -55,7 +55,7 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	case !atomicfile.DiskFull(err):
 		return rebooted, err
 	case !bootID.Match(known):
-		return false, nil // without a valid record, the next agent doesn't remove anything, either
+		return false, nil // the next agent also finds no valid record, and removes nothing
 	}
 	return rebooted, overwrite(l.BootID(), boot)
 }

@@ -66,9 +66,9 @@ func (l Layout) DevicePlugins() string { return filepath.Join(l.Root, devicePlug
 func (l Layout) Checkpoints() string { return filepath.Join(l.Root, checkpoints) }
 
 const (
-	// rootMode lets all users pass through the root directory, but not list it: with the embedded runtime,
-	// containers with a user namespace reach their root file systems through it (userns.Reach), and a runtime's
-	// socket may be there. The kubelet uses 0750.
+	// rootMode lets all users traverse the root directory, but not list it. With the embedded runtime, containers with
+	// a user namespace reach their root file systems through it (userns.Reach), and a runtime's socket may be in it.
+	// The kubelet uses 0750.
 	rootMode fs.FileMode = 0o751
 	// certsMode is the mode that client-go's certificate store uses for its directory. Files with keys have 0600.
 	certsMode fs.FileMode = 0o755

@@ -23,10 +23,10 @@ const othersWrite = 0o022
 //     directories, so a shared one (/tmp) may be a mistake.
 //   - A directory that belongs neither to root nor to the user of this process is an error.
 //   - A file that isn't a directory is an error, and so is a symbolic link below the root. The root and the directory
-//     of certificates may be links: administrators move them to other disks that way.
+//     of certificates may be links: administrators use links to move them to other disks.
 //
 // Make reports all errors at once, and may be called repeatedly. With the embedded runtime, embedded.Config.Claim has
-// to be called before, because it only marks an empty root.
+// to be called before Make, because Claim marks only an empty root.
 func (l Layout) Make() error {
 	root, err := makeNamed(l.Root, rootMode)
 	if err != nil {
@@ -83,8 +83,8 @@ func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	return f.Chmod(info.Mode() &^ othersWrite)
 }
 
-// openOrMake opens a directory, so that later checks and changes concern the opened one even if its name is replaced.
-// made is true if it didn't exist before.
+// openOrMake opens a directory, so that later checks and changes concern the opened directory even if another one takes
+// its name. made is true if the directory didn't exist before.
 func openOrMake(at int, path string, mode fs.FileMode, flags int) (f *os.File, made bool, err error) {
 	err = unix.Mkdirat(at, path, uint32(mode))
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -115,8 +115,8 @@ func explain(at int, path string, err error) error {
 	}
 }
 
-// secure sets the mode of a created directory, as the umask may have removed bits from it, and checks the owner of
-// any directory.
+// secure sets the mode of a directory that was just created, because the umask may have removed bits from it, and
+// checks the owner of any directory.
 func secure(f *os.File, made bool, mode fs.FileMode) (fs.FileInfo, error) {
 	if made {
 		if err := f.Chmod(mode); err != nil {

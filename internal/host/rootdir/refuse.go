@@ -36,8 +36,8 @@ func IsSystem(path string) bool {
 	})
 }
 
-// harmless lists files that may be in an otherwise unused directory: images that an administrator provides for a
-// new agent, the lock file of a command that only checked the directory, and the lost+found of a new file system.
+// harmless lists files that may be in an otherwise unused directory: images that an administrator provides for a new
+// agent, the lock file of a command that only checked the directory, and the lost+found of a new file system.
 var harmless = []string{"images", lockfile.Name, "lost+found"}
 
 // prepared lists further files that an administrator or kubeadm may create in the root directory before the agent's

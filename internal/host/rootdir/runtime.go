@@ -179,7 +179,7 @@ func (l Runtime) Claimed() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Make creates the directories with the most restrictive modes that work. Users may pass through State, because
+// Make creates the directories with the most restrictive modes that work. All users can traverse State, because
 // containers with a user namespace reach their root file systems through it.
 func (l Runtime) Make() error {
 	if err := l.Claim(); err != nil {

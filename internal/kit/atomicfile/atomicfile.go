@@ -71,8 +71,8 @@ func (f *File) Commit() error {
 // Abandon removes the written content; the old content is untouched.
 func (f *File) Abandon() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
-// createTemp makes a file beside path. Its name starts with a dot, so that programs that watch the directory for files
-// skip it. CreateTemp opens with O_EXCL and 0600.
+// createTemp creates a file in the directory of path. The file's name starts with a dot, so that programs that watch
+// the directory for files skip it. CreateTemp opens with O_EXCL and 0600.
 func createTemp(path string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
 }
@@ -109,8 +109,8 @@ func fill(f *os.File, data []byte, perm fs.FileMode, durable bool) error {
 	return f.Sync()
 }
 
-// SyncDir makes new, renamed and removed entries of the directory durable: not the content of those files, and not the
-// directory's own name in its parent.
+// SyncDir makes new, renamed and removed entries of the directory durable. It doesn't cover the content of those files,
+// or the directory's own name in its parent.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -133,8 +133,8 @@ func DiskFails(err error) bool {
 	return DiskFull(err) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO)
 }
 
-// SaysDiskFull is DiskFull for the text of an error. Strings that it quotes are ignored.
+// SaysDiskFull is DiskFull for the text of an error. Strings that the text quotes are ignored.
 func SaysDiskFull(text string) bool {
-	text = strings.ToLower(errtext.Unquoted(text)) // C programs begin it with a capital letter
+	text = strings.ToLower(errtext.Unquoted(text)) // the texts of C programs' errors begin with a capital letter
 	return strings.Contains(text, unix.ENOSPC.Error()) || strings.Contains(text, unix.EDQUOT.Error())
 }

@@ -20,8 +20,8 @@ const Kubernetes = "v1.36.3"
 type Info struct {
 	// Version is a release such as "v0.1.0", or "devel".
 	Version string `json:"version"`
-	// Commit is the revision that it was built from, with "+dirty" if the working tree was modified; empty if the
-	// build didn't record it.
+	// Commit is the revision from which the program was built, with "+dirty" if the working tree was modified; empty if
+	// the build didn't record it.
 	Commit string `json:"commit,omitempty"`
 	// Time is when that revision was committed; zero if the build didn't record it.
 	Time time.Time `json:"time,omitzero"`
@@ -66,7 +66,7 @@ func commit(settings []debug.BuildSetting) (revision string, at time.Time) {
 		case s.Key == "vcs.modified" && s.Value == "true":
 			dirty = "+dirty"
 		case s.Key == "vcs.time":
-			at, _ = time.Parse(time.RFC3339, s.Value) // zero if the value isn't a time
+			at, _ = time.Parse(time.RFC3339, s.Value) // at is zero if the value isn't a time
 		}
 	}
 	if revision == "" {

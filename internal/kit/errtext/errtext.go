@@ -1,5 +1,5 @@
-// Package errtext reads the texts of errors. They are all that there is of the errors of other programs, such as the
-// container runtime.
+// Package errtext reads the texts of errors. Errors of other programs, such as the container runtime, arrive as texts
+// only.
 package errtext
 
 import (
@@ -8,17 +8,19 @@ import (
 	"strings"
 )
 
-// quoted matches a string that Go's %q has formatted, and the message of a line of a log (logfmt).
+// quoted matches a string that Go's %q has formatted. If the string is the message of a log line in the logfmt format,
+// it also matches the key msg before it.
 var quoted = regexp.MustCompile(`(\bmsg=)?"(?:[^"\\]|\\.)*"`)
 
-// A text of more than longest bytes, or with more than mostQuoted different strings, has no unquoted part: a pod may
-// have chosen it, and reading it would take long.
+// longest and mostQuoted limit the texts that Unquoted reads: a text of more than longest bytes, or with more than
+// mostQuoted different quoted strings, counts as quoted completely. A pod may have chosen such a text, and reading it
+// would take long.
 const longest, mostQuoted = 16 << 10, 16
 
-// Unquoted returns the text of an error without the strings that it quotes. These may come from pods: runc quotes the
-// command that it can't start, and repeats its path: `exec: "/a b": stat /a b: no such file or directory`. Such
-// repetitions are removed, too, unless the string is a single word. A message that was logged is kept, without the
-// strings that it quotes itself: runc's errors may arrive as lines of its log.
+// Unquoted returns the text of an error without the strings that it quotes. The quoted strings may come from pods: runc
+// quotes the command that it can't start, and repeats its path: `exec: "/a b": stat /a b: no such file or directory`.
+// Such repetitions are removed, too, unless the string is a single word. runc's errors may arrive as lines of its log;
+// then the logged message stays, without the strings that the message itself quotes.
 func Unquoted(text string) string {
 	if len(text) > longest {
 		return ""

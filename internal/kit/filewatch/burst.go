@@ -6,8 +6,7 @@ import "time"
 type burst struct {
 	settle      time.Duration
 	first, last time.Time
-	// held is the time before which the burst isn't reported in any case. pause is the length of the last
-	// postponement.
+	// held is the time before which the burst is never reported. pause is the length of the last postponement.
 	held  time.Time
 	pause time.Duration
 }

@@ -39,15 +39,15 @@ func (i *Instance) NewSettled(paths []string, counts func(name string) bool, log
 }
 
 // Changed returns a channel that receives, without data, when something may have changed: once when Run begins to
-// watch, because of earlier changes, and then each time that changes have settled. A reader that reads the files
-// after each value misses no change.
+// watch, because of earlier changes, and then each time that changes have settled. A reader that reads the files after
+// each value misses no change.
 //
 // A file that is being written hasn't settled, however long writing takes: the beginning of a file may look like a
-// complete one. Only on a file system that can't report writers (NFS, for example) a quarter of a second without
+// complete file. Only on a file system that can't report writers (NFS, for example), a quarter of a second without
 // changes is enough.
 func (s *Settled) Changed() <-chan struct{} { return s.changed }
 
-// Run watches until ctx ends; the error is nil then. Any other error says why it can't begin.
+// Run watches until ctx ends; the error is nil then. Any other error says why it can't begin to watch.
 func (s *Settled) Run(ctx context.Context) error {
 	for i, path := range s.paths {
 		var err error
@@ -66,7 +66,7 @@ func (s *Settled) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen reports changes that settled. It calls arm to watch files and directories that were created meanwhile.
+// listen reports changes that have settled. It calls arm to watch files and directories that were created meanwhile.
 // unfinished returns a file that is being written, if there is one.
 func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), unfinished func() string) {
 	burst := burst{settle: s.settle}

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// FirstWrites reports the next write to each of many files, and only that one: a file that is written to all the time
+// FirstWrites reports the next write to each of many files, and only that one: a file that is written to continuously
 // costs one event. Its methods may be called concurrently.
 type FirstWrites struct {
 	instance *Instance
@@ -23,8 +23,8 @@ type FirstWrites struct {
 	adding sync.Mutex
 
 	mu sync.Mutex
-	// watched has the files whose next write the kernel reports. failed has those for which it can't because of a
-	// limit, limit the last such error. pending are the files to report.
+	// watched has the files whose next write the kernel reports. failed has the files that can't be watched because of
+	// a limit, and limit is the last such error. pending has the files to report.
 	watched map[string]*spot
 	failed  map[string]struct{}
 	limit   error
@@ -39,16 +39,17 @@ func (i *Instance) NewFirstWrites() *FirstWrites {
 		failed: map[string]struct{}{}, changed: wake.NewSlot()}
 }
 
-// Watch makes Written report the next write to the file that is at path now. It doesn't follow a link at path. It
-// fails unless Run is running. If it fails because of a limit, Written reports the path as soon as that is over.
+// Watch makes Written report the next write to the file that is at path now. It doesn't follow a link at path. It fails
+// unless Run is running. If it fails because of a limit, Written reports the path as soon as the file can be watched.
 func (f *FirstWrites) Watch(path string) error { return f.watch(path, nil) }
 
-// watch is Watch, which gives up a file that is there at once if a limit was just reached, with that error.
+// watch is Watch with the argument limit, the error of a limit that was just reached, or nil. If limit isn't nil, watch
+// returns it for an existing file without trying to watch the file.
 func (f *FirstWrites) watch(path string, limit error) error {
 	f.adding.Lock()
 	defer f.adding.Unlock()
 	s := &spot{path: path}
-	_, err := os.Lstat(path) // no limit may hide that the file is gone
+	_, err := os.Lstat(path) // a missing file is reported as missing, even at a limit
 	switch {
 	case err == nil && limit != nil:
 		return limit
@@ -81,7 +82,8 @@ func (f *FirstWrites) added(s *spot, err error) []error {
 	return []error{f.limit}
 }
 
-// limits reports whether an error means that a limit is reached: the file isn't missing, and can be opened.
+// limits reports whether an error means that a limit is reached. For a file that is missing or can't be opened, it
+// returns false.
 func limits(err error) bool {
 	var about *os.PathError
 	return err != nil && !errors.As(err, &about) && !errors.Is(err, os.ErrClosed)
@@ -129,7 +131,7 @@ func (f *FirstWrites) Run(ctx context.Context) {
 	}
 }
 
-// pass moves the files to report to paths, and returns those that couldn't be watched.
+// pass moves the files to report to paths, and returns the files that couldn't be watched.
 func (f *FirstWrites) pass(paths *[]string) (failed []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,7 +140,8 @@ func (f *FirstWrites) pass(paths *[]string) (failed []string) {
 	return slices.Collect(maps.Keys(f.failed))
 }
 
-// event implements subscriber. The kernel ends a watch with its first event, and when its file is removed.
+// event implements subscriber. The kernel ends a watch with the watch's first event, and when the watched file is
+// removed.
 func (f *FirstWrites) event(s *spot, mask uint32, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +154,8 @@ func (f *FirstWrites) event(s *spot, mask uint32, _ string) {
 	}
 }
 
-// forget removes a spot that isn't watched any more, unless another file at its path is. The caller holds mu.
+// forget removes a spot that isn't watched any more, unless another file at the same path is watched. The caller holds
+// mu.
 func (f *FirstWrites) forget(s *spot) {
 	if f.watched[s.path] == s {
 		delete(f.watched, s.path)

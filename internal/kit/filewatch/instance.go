@@ -1,15 +1,16 @@
-// Package filewatch reports changes of files and directories with Linux's inotify(7). They need not exist yet. It
-// also detects when they are replaced: by a rename, or by a changed link anywhere on their path, as in mounted
-// ConfigMaps. While nothing changes, it uses no CPU time.
+// Package filewatch reports changes of files and directories with Linux's inotify(7). They need not exist yet. It also
+// detects when they are replaced: by a rename, or by a changed link anywhere on their path, as in mounted ConfigMaps.
+// While nothing changes, it uses no CPU time.
 //
 // All watchers of a process share one Instance. A Watcher reports each event. Settled reports, without data, when a
 // burst of changes is over and no process writes to the files any more. FirstWrites reports the next write to a file.
 //
-// It uses the kernel's interface directly. Portable libraries hide IN_CLOSE_WRITE, the one event that distinguishes a
-// finished file from one that is still being written, and report every write in every directory on the way to a file.
+// It uses the kernel's interface directly. Portable libraries hide IN_CLOSE_WRITE, the only event that distinguishes a
+// finished file from a file that is still being written, and report every write in every directory on the path of a
+// file.
 //
-// Package lockfile has an inotify instance of its own: it follows the opening and closing of one open file, even
-// after that was moved, in step with its own flock(2).
+// Package lockfile has its own inotify instance: it observes when one open file is opened and closed by processes, even
+// after the file was moved, in step with its own flock(2).
 package filewatch
 
 import (
@@ -30,24 +31,24 @@ import (
 const Every = 5 * time.Second
 
 const (
-	// sameError is how long an error isn't logged again: at a limit, watches may fail and succeed in turn.
+	// sameError is the time for which an error isn't logged again: at a limit, watches may fail and succeed in turn.
 	sameError = 10 * time.Minute
 	// granularity is the assumed granularity of a file system's times.
 	granularity = time.Second
 )
 
-// Instance is an inotify instance that the watchers of a process share, because a host allows each user few of them
-// (fs.inotify.max_user_instances, often 128). It is open while there are watchers. Its methods may be called
+// Instance is an inotify instance that the watchers of a process share, because a host allows each user only a few
+// instances (fs.inotify.max_user_instances, often 128). It is open while there are watchers. Its methods may be called
 // concurrently.
 //
 // Files and directories that can't be watched, for example because a limit is reached, are read at intervals, and
-// watched as soon as possible. The log has one line when that begins and one when it ends.
+// watched as soon as possible. The log has one line when such a failure begins and one line when it ends.
 type Instance struct {
 	every, granularity time.Duration
 	log                logr.Logger
 
 	mu sync.Mutex
-	// kernel is nil while there are no watchers, or the kernel refuses to open it.
+	// kernel is nil while there are no watchers, or while the kernel refuses to open an inotify instance.
 	kernel *kernel
 	// subscribers has each subscriber's errors, without duplicates; none if it watches all its files.
 	subscribers map[subscriber][]error
@@ -63,13 +64,14 @@ type kernel struct {
 	file *os.File
 	// done is closed when the goroutine that reads the file has ended.
 	done chan struct{}
-	// points has the spots of each watch descriptor: paths and subscribers share the watch of a file.
+	// points has the spots of each watch descriptor: all paths and subscribers that watch the same file share one
+	// watch.
 	points map[int32]map[point]*spot
-	// adding has the calls that are adding a watch: an event may come before its descriptor is in points.
+	// adding has the calls that are adding a watch: an event may arrive before its descriptor is in points.
 	adding map[*addition]struct{}
 }
 
-// addition has the descriptors of the events since a call began.
+// addition has the descriptors of the events that have arrived since a call of Instance.add began.
 type addition struct{ events map[int32]struct{} }
 
 // point is a path that a subscriber watches.
@@ -78,7 +80,7 @@ type point struct {
 	path       string
 }
 
-// handle is a watch of the kernel's.
+// handle identifies a watch in the kernel.
 type handle struct {
 	kernel     *kernel
 	descriptor int32
@@ -99,7 +101,7 @@ func New(every time.Duration, log logr.Logger) *Instance {
 		logged: map[string]time.Time{}}
 }
 
-// Problem returns an error with advice while some files can't be watched, and the time since when.
+// Problem returns an error with advice while some files can't be watched, and the time since which that is so.
 func (i *Instance) Problem() (time.Time, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -117,7 +119,7 @@ func (i *Instance) join(s subscriber) {
 	i.subscribers[s] = nil
 }
 
-// leave ends all watches of a subscriber. The last one to leave closes the instance.
+// leave ends all watches of a subscriber. When the last subscriber leaves, it closes the instance.
 func (i *Instance) leave(s subscriber) {
 	i.mu.Lock()
 	delete(i.subscribers, s)
@@ -145,8 +147,8 @@ func (i *Instance) leave(s subscriber) {
 	}
 }
 
-// add makes the kernel report events at a spot, in addition to those that are watched at the same file. The caller has
-// to have joined.
+// add makes the kernel report events at a spot, in addition to the events that are already watched at the same file.
+// The subscriber has to have joined before.
 func (i *Instance) add(by subscriber, s *spot, mask uint32) (handle, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -159,7 +161,7 @@ func (i *Instance) add(by subscriber, s *spot, mask uint32) (handle, error) {
 	}
 	during, p := &addition{map[int32]struct{}{}}, point{by, s.path}
 	k.adding[during] = struct{}{}
-	i.mu.Unlock() // the file system may not answer
+	i.mu.Unlock() // not held during k.add, because the file system may not answer
 	descriptor, err := k.add(s.path, mask|unix.IN_MASK_ADD)
 	i.mu.Lock()
 	delete(k.adding, during)
@@ -204,8 +206,8 @@ func (i *Instance) open() (*kernel, error) {
 	return k, nil
 }
 
-// failing records why a subscriber can't watch some files; without errors, it watches all of them. It logs a new error,
-// and the end of the last one.
+// failing records why a subscriber can't watch some files; without errs, the subscriber watches all of them. It logs a
+// new error, and the end of the last one.
 func (i *Instance) failing(s subscriber, errs []error) {
 	i.mu.Lock()
 	if last, ok := i.subscribers[s]; !ok || len(last) == 0 && len(errs) == 0 {
@@ -265,7 +267,7 @@ func (i *Instance) errors() map[string]error {
 // read dispatches the kernel's events until the file is closed.
 func (i *Instance) read(k *kernel) {
 	defer close(k.done)
-	// Room for many events, so that a burst of them takes few reads.
+	// The buffer has room for many events, so that a burst of events takes few reads.
 	buf := make([]byte, 64*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
 	for {
 		n, err := k.file.Read(buf)
@@ -281,7 +283,8 @@ func (i *Instance) read(k *kernel) {
 	}
 }
 
-// dropped makes the subscribers watch everything again, unless the last one has closed the instance.
+// dropped makes the subscribers watch everything again, unless the instance was closed because its last subscriber
+// left.
 func (i *Instance) dropped(k *kernel, err error) {
 	i.mu.Lock()
 	unexpected := i.kernel == k
@@ -330,8 +333,8 @@ func decode(b []byte) (descriptor int32, mask uint32, name string, size int) {
 	return descriptor, mask, string(padded), size
 }
 
-// add adds a watch. The file that has one already gives the same descriptor again; a file that replaced it gives
-// another.
+// add adds a watch. For a file that already has a watch, the kernel returns the same descriptor again; for a file that
+// has replaced it, another descriptor.
 func (k *kernel) add(path string, mask uint32) (descriptor int32, err error) {
 	conn, err := k.file.SyscallConn()
 	if err != nil {
@@ -349,8 +352,8 @@ func (k *kernel) add(path string, mask uint32) (descriptor int32, err error) {
 	return int32(added), nil
 }
 
-// remove removes a point, and ends the watch with the last one. A watch that has already ended, because its file was
-// removed, is no error.
+// remove removes a point, and ends the watch together with its last point. If the watch has already ended, because its
+// file was removed, that is no error.
 func (k *kernel) remove(descriptor int32, p point) {
 	points, ok := k.points[descriptor]
 	if !ok {

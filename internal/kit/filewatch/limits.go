@@ -25,8 +25,8 @@ var (
 	maxWatches   = limit{"inotify watches", "fs.inotify.max_user_watches", "user.max_inotify_watches", 524288}
 )
 
-// Explain returns an error with advice for an error of inotify_init(2) or inotify_add_watch(2). It hides ENOSPC, which
-// doesn't mean here that a disk is full.
+// Explain returns an error with advice for an error of inotify_init(2) or inotify_add_watch(2). The result doesn't wrap
+// ENOSPC, because from these calls it doesn't mean that a disk is full.
 func Explain(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC):

@@ -15,13 +15,15 @@ type state map[string]stamp
 type stamp struct {
 	device, inode uint64
 	mode          fs.FileMode
-	// size, modified and changed are zero for a directory: changes in it are none of its own.
+	// size, modified and changed are zero for a directory, because changes inside a directory don't count as changes of
+	// the directory.
 	size              int64
 	modified, changed int64
 }
 
-// state reads the files that are watched at a spot, without those that are missing. A file that changed within the
-// granularity may change again with the same times; it gets times that it will not have.
+// state reads the files that are watched at a spot, without missing ones. A file that changed within the granularity
+// may change again without a change of its times. Its stamp gets a time that the file will never have, so that the next
+// state differs.
 func (s *spot) state(granularity time.Duration) state {
 	found := state{}
 	add := func(name string) {
@@ -54,7 +56,7 @@ func (s *spot) state(granularity time.Duration) state {
 	}
 	entries, err := os.ReadDir(s.path)
 	if err != nil {
-		return found // its readers can't read it, either
+		return found // the users of the directory can't read it, either
 	}
 	for _, e := range entries {
 		if s.counts(e.Name()) || s.deep && e.IsDir() {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// The inotify events of a directory on the way to the end of a path, of a directory at the end of a path, and of
-	// a file.
+	// leadMask, dirMask and fileMask are the inotify events that are watched: those of a directory on the way to the
+	// end of a path, of a directory at the end of a path, and of a file.
 	leadMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE
 	dirMask  = leadMask | fileMask
 	fileMask = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
@@ -35,16 +35,16 @@ type spot struct {
 	// and which aren't directories; they need not exist.
 	names, files map[string]bool
 	// counts decides which names are watched in a directory at the end of a path; nil for a directory that is only on
-	// the way. deep says that the directories in it are on the trail as well.
+	// the way. deep says that the directories in this directory are on the trail as well.
 	counts func(name string) bool
 	deep   bool
-	// file says that the spot is a file at the end of a path. Changes through another path (a hard link, a bind
-	// mount) cause events of the file only, not of its directory.
+	// file says that the spot is a file at the end of a path. If such a file is changed through another path (a hard
+	// link, a bind mount), only the file has an event, not its directory.
 	file bool
 }
 
-// Directory adds a directory, which is watched as long as it exists, but not the directories and links that lead to
-// it.
+// Directory adds a directory, which is watched as long as it exists. It doesn't add the directories and links on its
+// path.
 func (t Trail) Directory(dir string) { t.at(dir).counts = everyName }
 
 // Path adds the file or directory at an absolute path, with all links and directories that lead to it. In a
@@ -132,7 +132,7 @@ func (t Trail) directory(dir string, counts func(name string) bool) {
 	s.counts, s.deep = counts, true
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // it was removed, and the directory above reports that
+		return // the directory was removed, and the directory above it reports that
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())

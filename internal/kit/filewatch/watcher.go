@@ -98,17 +98,18 @@ func (w *Watcher) Close() {
 }
 
 // Arm makes the kernel report changes of all files and directories that are on the trail now, and of no others. The
-// caller has to call it before it reads the files, and again after a Rescan, so that no change in between is missed.
-// An error says why something isn't watched; it is read at intervals then, until a Rescan says that it can be watched.
+// caller has to call Arm before it reads the files, and again after a Rescan, so that no change in between is missed.
+// An error says why a file or directory can't be watched. Such a file is read at intervals, until a Rescan reports that
+// it can be watched.
 func (w *Watcher) Arm() error {
 	w.arming.Lock()
 	defer w.arming.Unlock()
-	const most = 4 // a trail that changes faster is reported by its events
+	const most = 4 // if the trail still changes after that, events report it
 	next := w.follow()
 	var errs []error
 	for range most {
 		errs = w.watch(next)
-		// A change before the watch began may lead to another trail.
+		// A change before the watches began may have changed the trail.
 		again := w.follow()
 		if again.equal(next) {
 			break
@@ -129,11 +130,13 @@ func (w *Watcher) follow() Trail {
 	return t
 }
 
-// watch adds watches for a trail. The others stay: an event of a directory that is left may be the last one.
+// watch adds watches for a trail. It keeps the watches of other directories for now: the event by which a directory
+// leaves the trail may still have to arrive.
 func (w *Watcher) watch(next Trail) (errs []error) {
 	w.trail = next
 	clear(w.unwatched)
-	// In this order, the replacement of a directory that isn't watched yet is reported by its parent.
+	// Parents come before their directories, so that a parent reports the replacement of a directory that isn't watched
+	// yet.
 	for _, path := range slices.Sorted(maps.Keys(next)) {
 		if err := w.add(next[path]); err != nil {
 			errs = append(errs, err)
@@ -160,8 +163,8 @@ func (w *Watcher) release(path string) {
 	delete(w.handles, path)
 }
 
-// report passes the errors of spots that can't be watched on, each once, and schedules the next reading of these
-// spots.
+// report passes the errors of spots that can't be watched to the instance, each once, and schedules the next reading of
+// these spots.
 func (w *Watcher) report(errs []error) error {
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	errs = slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
@@ -176,8 +179,8 @@ func (w *Watcher) report(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// retry tries again to watch the spots that couldn't be watched. It reports when that has succeeded, or one has
-// changed.
+// retry tries again to watch the spots that couldn't be watched. It reports a Rescan if that succeeds for a spot, or if
+// a spot has changed.
 func (w *Watcher) retry() {
 	w.arming.Lock()
 	defer w.arming.Unlock()
@@ -217,7 +220,7 @@ func (w *Watcher) unfinished() string {
 	return ""
 }
 
-// run sends events to the watcher's reader, and reads unwatched spots when that is due.
+// run sends events to the watcher's reader, and calls retry when the unwatched spots are due to be read.
 func (w *Watcher) run() {
 	defer close(w.done)
 	defer close(w.events)
@@ -246,8 +249,8 @@ func (w *Watcher) run() {
 	}
 }
 
-// pending returns the events to send, which are those that wait if there are no earlier ones, and when unwatched spots
-// are read next.
+// pending returns the events to send and the time at which unwatched spots are read next. The events are the earlier
+// ones or, if there are none, the queued ones.
 func (w *Watcher) pending(earlier []Event) (events []Event, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,7 +260,7 @@ func (w *Watcher) pending(earlier []Event) (events []Event, next time.Time) {
 	return earlier, w.due
 }
 
-// push adds an event to those that wait for the reader.
+// push queues an event for the reader.
 func (w *Watcher) push(e Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

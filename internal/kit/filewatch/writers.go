@@ -28,7 +28,8 @@ func HasWriter(f *os.File) (bool, error) {
 	return false, fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// isWritten reports whether a process has the file at a path open for writing, as far as the file system can tell.
+// isWritten reports whether a process has the file at a path open for writing. It returns false if the file system
+// can't report that.
 func isWritten(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {

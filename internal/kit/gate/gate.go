@@ -23,7 +23,8 @@ func New(n int) *Gate {
 	return &Gate{size: n, free: n}
 }
 
-// Resize sets the number of holders at a time; less than 1 counts as 1. Holders above it keep their places.
+// Resize sets the number of holders at a time; less than 1 counts as 1. If there are more holders at that time, they
+// keep their places.
 func (g *Gate) Resize(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

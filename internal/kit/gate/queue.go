@@ -4,7 +4,7 @@ package gate
 type waiter struct {
 	priority int
 	arrival  uint64
-	// index is its place in the heap, -1 once it has left.
+	// index is the waiter's index in the heap, -1 once it has left.
 	index    int
 	admitted chan struct{}
 }

@@ -1,4 +1,4 @@
-// Package goldentest compares what a test got with a golden file.
+// Package goldentest compares the results of tests with golden files.
 package goldentest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Compare fails the test if got isn't what the file says, and shows how they differ. With
-// update the file is written anew instead: to be read before it is committed.
+// Compare fails the test if got differs from the content of the file, and shows the differences. With update set, it
+// first writes got to the file; review the file before committing it.
 func Compare(t *testing.T, file, got string, update bool) {
 	t.Helper()
 	if update {

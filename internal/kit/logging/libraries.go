@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// libraries sets the verbosity of the Kubernetes libraries, which log through klog's global logger. klog has
-// thresholds of its own before a message reaches our logger; they can be set only through flags.
+// libraries sets the verbosity of the Kubernetes libraries, which log through klog's global logger. klog has its own
+// thresholds, which it applies before it passes a message to our logger; they can be set only through flags.
 type libraries struct{ flags flag.FlagSet }
 
 // RedirectLibraries makes the Kubernetes libraries, which log through klog's global logger, log to l, with the
@@ -26,7 +26,7 @@ func (l *Log) RedirectLibraries() error {
 	l.libraries = libs
 	options := []klog.LoggerOption{klog.ContextualLogger(true), klog.FlushLogger(l.Flush)}
 	if l.format == logsapi.DefaultLogFormat {
-		// Unstructured messages come in klog's format already, with their severity.
+		// Unstructured messages are already in klog's format, with their severity.
 		to := plain{l.streams.router()}
 		options = append(options, klog.WriteKlogBuffer(func(line []byte) { _, _ = to.Write(line) }))
 	}

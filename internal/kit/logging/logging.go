@@ -36,8 +36,7 @@ type Config struct {
 	Out, Err io.Writer
 }
 
-// ConfigOf converts the API type, for a Log that writes to out and err. Of the options, only those of the selected
-// format count.
+// ConfigOf converts the API type, for a Log that writes to out and err. Only the options of the selected format count.
 func ConfigOf(c *logsapi.LoggingConfiguration, out, err io.Writer) Config {
 	routing := c.Options.Text.OutputRoutingOptions
 	if c.Format == logsapi.JSONLogFormat {
@@ -59,7 +58,7 @@ type Log struct {
 	// level sets the threshold of logger; its type depends on the format.
 	level level
 
-	// mu is held during a change of the threshold, of the libraries' thresholds, too.
+	// mu is held while the threshold is changed, including the change of the libraries' thresholds.
 	mu        sync.Mutex
 	libraries *libraries // nil until they are redirected
 	now       threshold

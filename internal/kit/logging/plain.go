@@ -11,8 +11,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// plain removes control characters from lines, as they could steer a terminal: names and messages come from pods,
-// registries and runtimes, and klog quotes only some of them. Line breaks stay: klog indents those within a value.
+// plain removes control characters from lines, because they could steer a terminal: names and messages come from pods,
+// registries and runtimes, and klog quotes only some of them. Line breaks stay: klog indents line breaks within a
+// value.
 type plain struct{ w io.Writer }
 
 func (p plain) Write(line []byte) (int, error) {
@@ -32,8 +33,8 @@ func (p plain) Write(line []byte) (int, error) {
 // suspicious reports whether a byte may belong to anything other than visible ASCII.
 func suspicious(c byte) bool { return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f }
 
-// oneLine returns the keys and values of a line with line breaks and quotes in object references escaped: klog writes
-// references unquoted, so they would break the line.
+// oneLine returns the keys and values of a line, with line breaks and quotes in object references escaped. klog writes
+// references unquoted, so a line break in a reference would break the line.
 func oneLine(kv []any) []any {
 	copied := false
 	for i, v := range kv {

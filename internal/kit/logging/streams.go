@@ -8,7 +8,7 @@ import (
 
 // streams are the destinations of log lines. Each Write is one whole line.
 type streams struct {
-	// out receives all lines but errors; it is nil if there is one stream only.
+	// out receives all lines except errors; it is nil if there is only one stream.
 	out, err io.Writer
 	// held is out if out is a buffer; otherwise nil.
 	held *buffer

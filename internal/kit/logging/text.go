@@ -15,10 +15,10 @@ func newText(w io.Writer) (logr.Logger, level) {
 	return logr.New(&textSink{level: l, LogSink: writer.WithCallDepth(1).GetSink()}), l
 }
 
-// textLevel is the threshold of a text logger and of all that were derived from it.
+// textLevel is the threshold of a text logger and of all loggers derived from it.
 //
-// textlogger's own threshold can be changed, too, but only in two steps, and no message passes in between. So a
-// textThreshold is never changed; it is replaced as a whole.
+// textlogger's own threshold is changed in two steps, and between them no message is logged. Therefore a textThreshold
+// is never changed; it is replaced as a whole.
 type textLevel struct{ now atomic.Pointer[textThreshold] }
 
 type textThreshold struct {
@@ -46,7 +46,7 @@ type textSink struct {
 	depth int
 }
 
-// Init has nothing to do: textlogger has configured its sinks the same way.
+// Init does nothing: textlogger has already configured its sinks in the same way.
 func (s *textSink) Init(logr.RuntimeInfo) {}
 
 // Enabled is called for every line, even if the line isn't logged.

@@ -17,8 +17,8 @@ import (
 type Module struct {
 	// Name appears in logs, in errors and in Runner.States.
 	Name string
-	// Start makes the module ready for those after it; may be nil. If it fails, it has to release everything that it
-	// acquired; Run isn't called then.
+	// Start makes the module ready for the modules after it; may be nil. If it fails, it has to release everything that
+	// it acquired; Run isn't called then.
 	Start func(context.Context) error
 	// Run is the module's work, until its context ends; may be nil. If it returns before that, the program ends: with
 	// an error, unless that is ErrDone.
@@ -100,9 +100,9 @@ func (w *work) failed() bool {
 	return w.err != nil && !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, ErrDone)
 }
 
-// Run starts the modules one after the other, waits until ctx ends or one of them fails, and stops the running ones
-// in reverse order. A module is stopped only after the goroutines of all later ones have ended. If a module fails
-// while a later one starts, the context of that start ends. Run may be called once.
+// Run starts the modules one after the other, waits until ctx ends or one of them fails, and stops the running ones in
+// reverse order. A module is stopped only after the goroutines of all later modules have ended. If a module fails while
+// a later module starts, the context of that start ends. Run may be called once.
 func (r *Runner) Run(ctx context.Context, list []Module) error {
 	r.mu.Lock()
 	for _, m := range list {
@@ -154,8 +154,8 @@ func (r *Runner) Run(ctx context.Context, list []Module) error {
 	return result
 }
 
-// launch runs a module until stop is called for it; the end of ctx doesn't stop it. It calls failed if the module
-// returns before that.
+// launch runs a module until stop is called for it; the end of ctx doesn't stop the module. If the module returns
+// earlier, launch calls failed.
 func (r *Runner) launch(ctx context.Context, index int, m Module, failed context.CancelCauseFunc) *work {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &work{index: index, name: m.Name, cancel: cancel, done: make(chan struct{})}
@@ -166,7 +166,7 @@ func (r *Runner) launch(ctx context.Context, index int, m Module, failed context
 			state = Failed
 		}
 		r.set(index, state)
-		close(w.done) // before failed is called, so that stop sees that the module has ended
+		close(w.done) // closed before failed is called: stop then sees that the module has ended
 		if early {
 			failed(fmt.Errorf("%s: %w", m.Name, cmp.Or(w.err, errors.New("ended by itself"))))
 		}

@@ -23,8 +23,8 @@ type Entry struct {
 	// ID is the mount's ID, Parent the ID of the mount that it is mounted on. Of two mounts at one mount point, the
 	// upper one has the lower one as its parent.
 	ID, Parent uint64
-	// Major and Minor number the file system's device. Except on btrfs, they are st_dev of the files in it. All mounts
-	// of a file system have the same ones, those of btrfs subvolumes as well.
+	// Major and Minor are the number of the file system's device. Except on btrfs, they equal st_dev of the files in
+	// it. All mounts of a file system have the same numbers, including those of btrfs subvolumes.
 	Major, Minor int
 	// FSType is the type of the file system ("ext4", "fuse.sshfs"), and Source its device, as the file system names
 	// it.
@@ -34,8 +34,8 @@ type Entry struct {
 	Root string
 	// ReadOnly says that nothing can be written through this mount.
 	ReadOnly bool
-	// Shared says that mounts below this one propagate to its peers in other mount namespaces, and back; Slave that
-	// they propagate from there only, if it isn't shared as well.
+	// Shared says that mounts below this mount propagate to its peers in other mount namespaces, and back. Slave says
+	// that mounts propagate from there to this mount; they propagate back only if it is also Shared.
 	Shared, Slave bool
 }
 
@@ -43,8 +43,8 @@ type Entry struct {
 func (e Entry) Device() string { return fmt.Sprintf("%d:%d", e.Major, e.Minor) }
 
 // List returns the mounts at and below prefix, which is a path without links, in the order in which they can be
-// unmounted: deeper ones come first, and of several at one place the topmost. It includes mounts that are hidden by
-// another one; they can't be unmounted before that one.
+// unmounted: deeper mounts come first, and of several mounts at one path the topmost. The result includes mounts that
+// are hidden by another mount; they can't be unmounted before that one.
 func List(prefix string) ([]Entry, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(prefix))
 	if err != nil {
@@ -92,7 +92,7 @@ func entryOf(i *mountinfo.Info) Entry {
 }
 
 // Overlays returns the upper directory of each mounted overlay file system, by mount point. It omits file systems
-// without an upper directory, and those whose upper directory is escaped in the mount table.
+// without an upper directory, and file systems whose upper directory is escaped in the mount table.
 func Overlays() (map[string]string, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
 	if err != nil {

@@ -48,7 +48,7 @@ func Share(dir string) error {
 	return nil
 }
 
-// Unshare unmounts dir where it is bound on itself, as by Share, and leaves any other mount alone. A mount in use
+// Unshare unmounts dir if it is bound on itself, as by Share, and leaves any other mount alone. A mount in use
 // disappears when its last user ends.
 func Unshare(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
@@ -72,8 +72,8 @@ func Unshare(dir string) error {
 	}
 }
 
-// On returns the mount that contains a path without links, followed by the mounts that it is mounted on: each
-// is the parent of the one before.
+// On returns the mount that contains a path without links, followed by the mounts on which it is mounted: each mount is
+// the parent of the mount before it.
 func On(path string) ([]Entry, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil {
@@ -83,7 +83,7 @@ func On(path string) ([]Entry, error) {
 		return nil, fmt.Errorf("find the mount that contains %s: it isn't in the mount table", path)
 	}
 	deepest := infos[0]
-	for _, i := range infos[1:] { // of several mounts at one path, the last one is on top
+	for _, i := range infos[1:] { // if there are several mounts at one path, the last one is on top
 		if len(i.Mountpoint) >= len(deepest.Mountpoint) {
 			deepest = i
 		}
@@ -101,7 +101,7 @@ func On(path string) ([]Entry, error) {
 	return found, nil
 }
 
-// isPartOf reports whether the mount shows the directory that the other mount has at its mount point: the directory is
+// isPartOf reports whether mount e shows the directory that mount other has at the mount point of e: the directory is
 // bound on itself.
 func (e Entry) isPartOf(other Entry) bool {
 	below, err := filepath.Rel(other.Point, e.Point)

@@ -25,8 +25,8 @@ type TmpfsOptions struct {
 	Size int64
 }
 
-// MountTmpfs mounts an empty tmpfs at dir. The parents of dir have to be trusted; missing ones are created. The tmpfs
-// is never swapped out where the kernel supports that (Linux 6.4). If a tmpfs is already mounted at dir, it stays as
+// MountTmpfs mounts an empty tmpfs at dir. The parents of dir have to be trusted; missing parents are created. The
+// tmpfs is never swapped out if the kernel supports that (Linux 6.4). If a tmpfs is already mounted at dir, it stays as
 // it is, with its options.
 func MountTmpfs(dir string, o TmpfsOptions) error {
 	parent := filepath.Dir(dir)
@@ -52,7 +52,7 @@ func MountTmpfs(dir string, o TmpfsOptions) error {
 	if o.Size > 0 {
 		options += fmt.Sprintf(",size=%d", o.Size)
 	}
-	// With the descriptor, the mount point is the directory that was checked.
+	// The descriptor makes sure that the mount point is the directory that was checked.
 	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	err = unix.Mount("tmpfs", at, "tmpfs", 0, options+",noswap")
 	if errors.Is(err, unix.EINVAL) {
@@ -79,7 +79,7 @@ func OpenTmpfs(dir string) (*os.File, error) {
 		err = fmt.Errorf("%s: %w", dir, ErrNotMounted)
 	}
 	if err != nil {
-		_ = f.Close() // opened only to be checked: a failed close loses nothing
+		_ = f.Close() // the file was opened only for a check: a failed close loses nothing
 		return nil, err
 	}
 	return f, nil

@@ -15,8 +15,8 @@ var kernelWalks = sync.OnceValue(func() bool {
 		return unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	})
 	if err != nil {
-		// ENOSYS from an old kernel or a filter, EPERM from an old container runtime's filter. After any other error,
-		// the walk of this package works as well.
+		// openat2 fails with ENOSYS on an old kernel or under a seccomp filter, and with EPERM under an old container
+		// runtime's filter. After any other error, the walk of this package works as well.
 		return false
 	}
 	_ = unix.Close(fd) // nothing was written
@@ -29,8 +29,8 @@ func find(root *os.File, path string, r rules) (*os.File, error) {
 	if kernelWalks() {
 		fd, err = ask(int(root.Fd()), path, r)
 	}
-	// A rename or mount anywhere on the node makes the kernel fail with EAGAIN at ".."; a process may rename files
-	// all the time. The walk of this package isn't affected.
+	// After a rename or mount anywhere on the node, the kernel fails with EAGAIN at "..", and a process may rename
+	// files continuously. The walk of this package isn't affected.
 	if errors.Is(err, unix.EAGAIN) {
 		fd, err = walk(int(root.Fd()), path, r)
 	}

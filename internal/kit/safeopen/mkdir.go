@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MkdirAll returns the directory at path below root (O_PATH), after making it and its parents where they are missing.
-// Links are followed as Open does; a dangling link is left as it is, with an error that is fs.ErrNotExist. A new
-// directory has exactly the permission bits perm, which may include the sticky bit, regardless of the umask, and the
-// attributes that it inherits from its parent (set-group-ID, default ACLs); it belongs to this process's user.
+// MkdirAll returns the directory at path below root (O_PATH), after creating it and its parents where they are missing.
+// It follows links as Open does. A dangling link stays as it is, and the error is fs.ErrNotExist. A new directory has
+// exactly the permission bits perm, which may include the sticky bit, regardless of the umask, and the attributes that
+// it inherits from its parent (set-group-ID, default ACLs). It belongs to this process's user.
 func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
-	// One round makes all missing directories, unless another process removes or replaces one meanwhile.
+	// One iteration creates all missing directories, unless another process removes or replaces one meanwhile.
 	for range attempts {
 		f, err := openDir(root, path)
 		if !errors.Is(err, unix.ENOENT) {
@@ -33,8 +33,8 @@ func openDir(root *os.File, path string) (*os.File, error) {
 	return Open(root, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// makeMissing makes the missing directories of path. It returns early, without an error, if another process removes
-// one meanwhile.
+// makeMissing creates the missing directories of path. It returns early, without an error, if another process removes a
+// directory of path meanwhile.
 func makeMissing(root *os.File, path string, perm uint32) error {
 	holder, err := openDir(root, ".")
 	if err != nil {
@@ -50,14 +50,14 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 		if name == "" {
 			continue
 		}
-		// From the top each time: a link may lead anywhere below root, not only below holder.
+		// Each walk starts at root: a link may lead anywhere below root, not only below holder.
 		next, err := openDir(root, path[:end])
 		if errors.Is(err, unix.ENOENT) {
 			if err := makeOne(holder, name, path[:end], perm); err != nil {
 				return err
 			}
 			if next, err = openDir(root, path[:end]); errors.Is(err, unix.ENOENT) {
-				return nil // it, or the holder, has been removed
+				return nil // the new directory, or the holder, has been removed
 			}
 		}
 		if err != nil {
@@ -69,8 +69,8 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 	return nil
 }
 
-// makeOne makes the directory name in holder; path is its path below root. It is no error if another process has made
-// it, or has removed the holder.
+// makeOne creates the directory name in holder; path is its path below root. It returns no error if another process has
+// created the directory or removed the holder.
 func makeOne(holder *os.File, name, path string, perm uint32) error {
 	err := mkdirat(int(holder.Fd()), name, perm)
 	switch {
@@ -88,8 +88,8 @@ func isLink(dir *os.File, name string) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// mkdirat makes a directory with exactly these permission bits. The umask would remove bits, and a later chmod might
-// change another directory that a pod put in its place.
+// mkdirat creates a directory with exactly these permission bits. The umask would remove bits, and a later chmod might
+// change another directory that a pod has put in its place.
 func mkdirat(dir int, name string, perm uint32) error {
 	return WithoutUmask(func() error { return unix.Mkdirat(dir, name, perm) })
 }

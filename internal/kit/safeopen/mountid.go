@@ -20,7 +20,7 @@ func mountID(fd int) (uint64, error) {
 	return id.mount, err
 }
 
-// mountIDByProc is for Linux before 5.8, and for seccomp filters that refuse statx.
+// mountIDByProc is MountID for Linux before 5.8, and for seccomp filters that refuse statx.
 func mountIDByProc(fd int) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {

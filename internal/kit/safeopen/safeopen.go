@@ -18,25 +18,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrEscapes is wrapped by the error of a path that is refused, rather than missing: it leads out of the directory,
-// through /proc, in circles, through a link although links aren't allowed, or into another mount although that isn't
-// allowed.
+// ErrEscapes is wrapped by the error of a path that is refused, as opposed to missing. The path leads out of the
+// directory, through /proc or in circles; or it leads through a link or into another mount although that isn't allowed.
 var ErrEscapes = errors.New("leads out of the directory")
 
 // ErrSpecial is wrapped by the error for a device, a FIFO or a socket, which are never opened.
 var ErrSpecial = errors.New("it is neither a file nor a directory, so it is not opened")
 
-// attempts limits how often an operation is tried that fails because something else changes the tree at the same time.
-// Without a limit, a pod could make it fail for ever.
+// attempts limits how often an operation is tried that fails because another process changes the tree at the same time.
+// Without a limit, a pod could make the operation repeat for ever.
 const attempts = 128
 
 // rules restrict the walk of a path.
 type rules struct {
-	// links is whether links are followed, as long as they stay below the directory.
+	// links says that links are followed, as long as they stay below the directory.
 	links bool
-	// mounts is whether other mounts below the directory are entered.
+	// mounts says that other mounts below the directory are entered.
 	mounts bool
-	// directory and nofollow are the flags O_DIRECTORY and O_NOFOLLOW, which apply to the end of the path.
+	// directory and nofollow are the flags O_DIRECTORY and O_NOFOLLOW, which apply to the last element of the path.
 	directory, nofollow bool
 }
 
@@ -46,10 +45,10 @@ func rulesOf(flags int, links, mounts bool) rules {
 }
 
 // Open opens path below root; "." is root itself. Links are followed as long as they stay below root, which absolute
-// ones never do; mounts below root are entered. flags and perm are those of open(2), perm subject to the umask.
+// links never do; mounts below root are entered. flags and perm are those of open(2), perm subject to the umask.
 //
-// Opening doesn't wait for other processes: while one has a lease on the file it fails with EAGAIN. Errors quote path,
-// which a pod may have chosen, but not the path of root.
+// Opening doesn't wait for other processes: while another process has a lease on the file, Open fails with EAGAIN.
+// Errors quote path, which a pod may have chosen, but not the path of root.
 func Open(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	return open(root, path, flags, perm, rulesOf(flags, true, true))
 }
@@ -82,8 +81,8 @@ func Enter(root *os.File, name string) (*os.File, error) {
 	return open(root, name, flags, 0, rulesOf(flags, false, false))
 }
 
-// Reopen opens a file for use that was found with O_PATH. It opens only regular files and directories, no links; the
-// error for a device, a FIFO or a socket wraps ErrSpecial. Flags that create a file are ignored.
+// Reopen opens a file for use that was found with O_PATH. It opens only regular files and directories, no links; for a
+// device, a FIFO or a socket, the error wraps ErrSpecial. Flags that create a file are ignored.
 func Reopen(found *os.File, flags int) (*os.File, error) {
 	return reopen(found, found.Name(), flags)
 }
@@ -98,7 +97,7 @@ func open(root *os.File, path string, flags int, perm uint32, r rules) (*os.File
 		if flags&unix.O_CREAT != 0 && errors.Is(err, unix.ENOENT) {
 			f, err := create(root, path, flags, perm, r)
 			if errors.Is(err, unix.EEXIST) {
-				continue // it was created meanwhile, or is a link that leads nowhere
+				continue // another process has just created the file, or it is a dangling link
 			}
 			return f, err
 		}
@@ -150,7 +149,7 @@ func reopen(found *os.File, path string, flags int) (*os.File, error) {
 	}
 	flags &^= unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	fd, err := retry(func() (int, error) {
-		// O_NONBLOCK: a lease on the file would keep the open waiting.
+		// With O_NONBLOCK, the open doesn't wait until a lease on the file ends.
 		return unix.Open(Path(found), flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // Top opens a directory of the host, to be used as root by the other functions, or another kind of file, with O_PATH.
-// The path is trusted: its links are followed. If an automount (autofs(5)) is at the path, it is mounted.
+// The path is trusted: its links are followed. If there is an automount point (autofs(5)) at the path, its file system
+// is mounted.
 func Top(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOTDIR) {

@@ -17,8 +17,8 @@ const (
 	maxClimb = 1 << 20
 )
 
-// walker walks a path through the directories below root. It keeps all of them open: ".." leads back to the directory
-// before, even if a directory was moved meanwhile.
+// walker walks a path through the directories below root. It keeps all of these directories open: ".." leads back to
+// the directory before, even if a directory was moved meanwhile.
 type walker struct {
 	root    int
 	rules   rules
@@ -48,7 +48,7 @@ func walk(root int, path string, r rules) (fd int, err error) {
 		fd, err = w.step()
 	}
 	if err == nil {
-		// Somebody may have moved a directory out of root after it was passed.
+		// Another process may have moved a directory out of root after the walk had passed it.
 		err = w.verify()
 	}
 	if err != nil && fd >= 0 {
@@ -108,7 +108,7 @@ func (w *walker) open(dir int, name string, flags int) (fd int, err error) {
 	})
 }
 
-// enter makes a directory the current one. The walker closes it at the end.
+// enter makes a directory the current one. The walker closes the directory at the end of the walk.
 func (w *walker) enter(fd int, id identity) error {
 	w.passed = append(w.passed, fd)
 	if len(w.passed) > maxDepth {
@@ -135,7 +135,7 @@ func (w *walker) follow(link int) error {
 	if err := unix.Fstatfs(link, &fs); err != nil {
 		return err
 	}
-	// Links in /proc to files that a process has open: their text isn't a path.
+	// A link in /proc isn't followed: if it leads to a file that a process has open, its text isn't a path.
 	if fs.Type == unix.PROC_SUPER_MAGIC {
 		return unix.ELOOP
 	}
@@ -211,8 +211,8 @@ type identity struct {
 	kind         uint32 // unix.S_IFMT
 }
 
-// identify returns the identity of an open file. It doesn't block on a file system that hangs: the attributes never
-// change, so cached ones are good enough.
+// identify returns the identity of an open file. It doesn't block on a file system that hangs: it accepts cached
+// attributes, because these attributes never change.
 func identify(fd int) (identity, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC,

@@ -1,5 +1,5 @@
 // Package subprocess runs a program that reads a request from standard input and writes its answer to standard output.
-// The answer's size is bounded, and no process is left when Run returns.
+// The answer's size is bounded, and no process of the program is left when Run returns.
 package subprocess
 
 import (
@@ -22,9 +22,9 @@ import (
 const (
 	// maxAnswer bounds a program's standard output, in bytes.
 	maxAnswer = 1 << 20
-	// maxComplaint is how many bytes are buffered of the end of the program's standard error, shownComplaint how many
-	// of them are shown. The difference is longer than a token, so that a token is never shown whose beginning was
-	// dropped: it couldn't be recognized as secret.
+	// maxComplaint is the maximum number of bytes that are buffered from the end of the program's standard error,
+	// shownComplaint the maximum number that are shown. The difference is longer than any token: otherwise a token
+	// whose beginning was dropped could be shown, because it couldn't be recognized as secret.
 	maxComplaint   = 16 << 10
 	shownComplaint = 1 << 10
 	// linger is how long to wait for the output's end once the program has ended. Only
@@ -40,9 +40,9 @@ type Program struct {
 	Env []string
 }
 
-// Run runs the program with this input, and returns its standard output. When ctx ends, so does the program, with its
-// process group, and the error is the context's cause. Other errors wrap those of os/exec, and include the end of the
-// program's standard error, with the secret removed if there is one.
+// Run runs the program with this input, and returns its standard output. When ctx ends, the program and its process
+// group are killed, and the error is the context's cause. Other errors wrap those of os/exec, and include the end of
+// the program's standard error, with the secret removed if there is one.
 func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,8 +77,8 @@ func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, 
 	return answer.text.Bytes(), nil
 }
 
-// end waits until the process has ended, or ends it with the context, and then ends its process group. The process
-// isn't reaped before that, so that no other group can have its ID.
+// end waits until the process has ended, or ends it when the context ends, and then ends its process group. The process
+// is reaped only after that, so that no other group can get its ID.
 func end(ctx context.Context, pid int) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -116,11 +116,11 @@ func (b *bounded) Write(p []byte) (int, error) {
 	} else {
 		b.text.Write(p)
 	}
-	return len(p), nil // the writer is never kept waiting
+	return len(p), nil // the rest is dropped, so that the program is never blocked
 }
 
-// Tail keeps the end of a program's standard error. A process that was left behind may still write to it while it is
-// shown.
+// Tail keeps the end of a program's standard error. A process that has left the program's group may still write to it
+// while it is shown.
 type Tail struct {
 	mu   sync.Mutex
 	text []byte

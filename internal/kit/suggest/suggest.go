@@ -1,5 +1,5 @@
-// Package suggest finds the valid name that a person most likely meant by a misspelt one, for "did you mean ...?". It
-// is pure.
+// Package suggest finds the valid name that a user most likely meant by a misspelt name, for "did you mean ...?". It is
+// pure.
 package suggest
 
 import (

@@ -11,7 +11,7 @@ func JSON(text []byte) []byte {
 	var out []byte
 	done := 0
 	for i := 0; i < len(text); {
-		if c := text[i]; c < utf8.RuneSelf && c != 0x7f { // JSON has no controls below in strings, and blanks outside
+		if c := text[i]; c < utf8.RuneSelf && c != 0x7f { // JSON has no unescaped control in strings
 			i++
 			continue
 		}

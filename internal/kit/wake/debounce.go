@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Debounce schedules the checks of one goroutine: when it is woken or at a given time, but not too soon after the
-// check before.
+// Debounce schedules the checks of one goroutine: a check is due when the goroutine is woken or at a given time, but
+// not too soon after the previous check.
 type Debounce struct {
 	Slot
 	gap time.Duration
@@ -31,7 +31,7 @@ func (d Debounce) Await(ctx context.Context, began, next time.Time) bool {
 	return Sleep(ctx, time.Until(began.Add(d.gap)))
 }
 
-// Sleep waits for d, and reports whether it passed before ctx ended.
+// Sleep waits for the duration d, and returns false if ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

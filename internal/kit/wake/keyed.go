@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Keyed is a slot that remembers the keys it was filled for, each once. Keys say which objects to read again, not their
-// state: the woken goroutine reads the state itself. Safe for concurrent use.
+// Keyed is a slot that stores the keys for which it was filled, each once. Keys say which objects to read again, not
+// their state: the woken goroutine reads the state itself. Keyed is safe for concurrent use.
 type Keyed[K comparable] struct {
 	slot Slot
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ func (k *Keyed[K]) Wake(keys ...K) {
 	k.slot.Wake()
 }
 
-// Woken receives when there is something to Drain.
+// Woken returns a channel that receives when there are keys to Drain.
 func (k *Keyed[K]) Woken() <-chan struct{} { return k.slot }
 
 // Drain returns the keys of all calls of Wake since the previous Drain, in no order.

@@ -1,10 +1,10 @@
-// Package wake wakes goroutines, which then read the state again. A wake-up carries no data, so that lost order, bursts
-// and repetitions do no harm.
+// Package wake wakes goroutines, which then read the state again. A wake-up carries no data, so it doesn't matter if
+// wake-ups are merged, repeated or out of order.
 package wake
 
 import "sync"
 
-// Slot keeps at most one wake-up for one goroutine, which receives it from the channel.
+// Slot holds at most one wake-up for one goroutine, which receives it from the channel.
 type Slot chan struct{}
 
 // NewSlot returns an empty slot.

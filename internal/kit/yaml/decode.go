@@ -16,16 +16,16 @@ const (
 	maxDepth = 100
 	// maxPath is how long a field's path may be, in bytes, before it is shortened.
 	maxPath = 512
-	// MaxAliasCost is the first value of Decoder.AliasBudget, in bytes: far more than a file needs that a person or a
-	// tool has written.
+	// MaxAliasCost is the usual initial value of Decoder.AliasBudget, in bytes: far more than any file needs that a
+	// person or a tool has written.
 	MaxAliasCost = 4 << 20
 	// elementCost is the cost of an element that is reached through an alias, in addition to its text, in bytes.
 	elementCost = 16
 )
 
-// Rules are the caller's part of decoding: the errors' texts, and which field names exist.
+// Rules are the caller's part of decoding: the texts of errors, and which nodes can be the name of a value.
 type Rules interface {
-	// Fail receives an error at a node, and reports whether to go on.
+	// Fail receives an error at a node, and reports whether to continue.
 	Fail(n *Node, path, message string) bool
 	// Misfit returns the error text for a node that doesn't fit the type at path.
 	Misfit(path string, n *Node, m Misfit) string
@@ -62,24 +62,25 @@ type Overlay interface {
 // one goroutine.
 type Decoder struct {
 	Rules Rules
-	// Overlay merges objects and maps into the existing values: a null in a map then deletes the key. Other values
-	// replace the existing ones in any case.
+	// Overlay makes the decoder merge objects and maps into the existing values; a null in a map then deletes the key.
+	// Other values replace the existing ones, with and without Overlay.
 	Overlay Overlay
-	// MaxValues is how many values are read at most; values behind an alias count for each use. 0 is no limit.
+	// MaxValues is the maximum number of values that are read; values behind an alias count for each use. 0 means no
+	// limit.
 	MaxValues int
 	// Merge lets "<<" merge objects (https://yaml.org/type/merge.html).
 	Merge bool
-	// AliasBudget is how much aliases may add to the document, in bytes of text plus 16 for each element: the caller
-	// sets it, usually to MaxAliasCost, and Decode reduces it. It stops small texts whose aliases expand to huge
+	// AliasBudget is the amount that aliases may add to the document, in bytes of text plus 16 for each element. The
+	// caller sets it, usually to MaxAliasCost, and Decode reduces it. It stops small texts whose aliases expand to huge
 	// documents ("billion laughs").
 	AliasBudget int
-	// Failed says that something of the document is missing in the value, apart from unknown and repeated fields.
+	// Failed says that a part of the document is missing in the value, apart from unknown and repeated fields.
 	Failed bool
 
 	stopped bool
 	// values counts the values read so far, inList the lists around the current value.
 	values, inList int
-	// active holds the alias targets being expanded, to find those that contain themselves.
+	// active holds the alias targets that are being expanded, to detect targets that contain themselves.
 	active []*Node
 }
 
@@ -135,7 +136,7 @@ func (d *Decoder) value(path string, key, n *Node, v reflect.Value, depth int) {
 	info := infoOf(t)
 	if d.Overlay != nil {
 		if info.form == listForm {
-			d.forget(path) // the elements of the replaced list
+			d.forget(path) // forgets the elements of the list that is replaced
 		}
 		if path != "" {
 			d.Overlay.Given(path, key, d.inList == 0 && (info.form == structForm || info.form == mapForm))
@@ -188,7 +189,7 @@ func (d *Decoder) pay(n *Node, path string) bool {
 	return d.AliasBudget >= 0
 }
 
-// alias calls do, which has to read the node that the alias n refers to. The values that do reads count as reached
+// alias calls do, which has to read the node that the alias n refers to. All values that do reads count as reached
 // through an alias.
 func (d *Decoder) alias(n *Node, path string, do func()) {
 	if slices.Contains(d.active, n.Alias) {
@@ -224,7 +225,8 @@ func (d *Decoder) custom(path string, n *Node, v reflect.Value, depth int) {
 	d.Failed = d.Failed || failed
 }
 
-// anything reads n into an empty interface, as encoding/json would. t is the type of the field that it is for.
+// anything reads n into an empty interface, as encoding/json would. t is the type of the field that contains the
+// interface.
 func (d *Decoder) anything(path string, n *Node, v reflect.Value, t reflect.Type, depth int) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -275,8 +277,8 @@ type object struct {
 	seen map[string]*Node
 }
 
-// object merges the mapping n into v, a struct or a map. It changes an existing map in place: copying the values
-// merged so far, once for each of many files, would take minutes.
+// object merges the mapping n into v, a struct or a map. It changes an existing map in place: copying all values merged
+// so far for each of many files would take minutes.
 func (d *Decoder) object(path string, n *Node, v reflect.Value, info *typeInfo, depth int) {
 	if n.Kind != yaml.MappingNode {
 		d.misfit(n, path, v.Type(), Misfit{})
@@ -289,8 +291,8 @@ func (d *Decoder) object(path string, n *Node, v reflect.Value, info *typeInfo, 
 		false)
 }
 
-// fields reads the fields of n into o. If merged, n is the value of "<<", and fields that o already has win.
-// Otherwise such fields are errors: they are given twice.
+// fields reads the fields of n into o. If merged is true, n is the value of "<<", and it doesn't replace fields of o.
+// Otherwise fields that o already contains are errors: they are given twice.
 func (d *Decoder) fields(o *object, n *Node, merged bool) {
 	var merges []*Node
 	for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {

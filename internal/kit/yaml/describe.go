@@ -35,7 +35,7 @@ func TypeOf(n *Node) string {
 		return Describe(n)
 	}
 	if !slices.Contains(plainTags, n.ShortTag()) {
-		return "of an unknown YAML type" // not its tag: that may be a secret value that begins with "!"
+		return "of an unknown YAML type" // the tag isn't shown: it may be a secret value that begins with "!"
 	}
 	what, _, _ := strings.Cut(Describe(n), " (")
 	return what

@@ -44,13 +44,13 @@ func phrases() []phrase {
 	}
 }
 
-// oneOn is the line of an error for which the parser counts from 0: it does so for missing tokens, and from 1 for
-// invalid ones.
+// oneOn is the line of an error for a missing token. For such errors, the parser counts lines from 0; for invalid
+// tokens it counts from 1.
 func oneOn(e Error, _ []string) int { return e.Line + 1 }
 
-// failing returns the line with which the same error first occurs when the text is parsed only up to there: the
-// parser names the line where the surrounding mapping or list begins. For a file longer than any that a person
-// writes, it returns the parser's line, because each step of the search parses most of the file.
+// failing finds the line of an error that the parser reports with the line where the surrounding mapping or list
+// begins. It returns the first line for which parsing the text up to this line fails with the same error. For a very
+// long file, it returns the parser's line, because each step of the search parses most of the file.
 func failing(e Error, lines []string) int {
 	const longest = 2000
 	if len(lines) > longest {
@@ -65,8 +65,8 @@ func failing(e Error, lines []string) int {
 // tab is the error message for indentation with tabs.
 const tab = "indented with a tab, which YAML doesn't allow: use spaces"
 
-// unknownAnchor matches the parser's error for an alias that refers to nothing. Its name may be the beginning of an
-// unquoted secret.
+// unknownAnchor matches the parser's error for an alias that refers to no anchor. The alias's name in it may be the
+// beginning of an unquoted secret.
 var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 
 // Explain returns an error of Parse for data with a clearer message and the right line. It quotes nothing of the
@@ -87,7 +87,7 @@ func Explain(e Error, data []byte) Error {
 		if p.line != nil {
 			e.Line = p.line(e, lines)
 		}
-		e.Line, e.Message = max(e.Line, 1), p.means // the parser doesn't name the first line
+		e.Line, e.Message = max(e.Line, 1), p.means // for the first line, the parser reports no line
 		break
 	}
 	// If a tab is the cause, the parser sometimes reports the line before it.
@@ -96,11 +96,11 @@ func Explain(e Error, data []byte) Error {
 			return Error{Line: line, Message: tab}
 		}
 	}
-	e.Line = min(e.Line, len(lines)) // at the end of the file
+	e.Line = min(e.Line, len(lines)) // an error at the end of the file may have the line after the last one
 	return e
 }
 
-// splitLines splits data into lines as YAML does, without the empty one at the end.
+// splitLines splits data into lines as YAML does, without the empty line at the end.
 func splitLines(data []byte) []string {
 	text := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029",
 		"\n").Replace(string(bytes.TrimPrefix(data, []byte("\ufeff"))))

@@ -40,8 +40,7 @@ type jsonParser struct {
 	line, seen int
 }
 
-// next returns the next token and moves line to where it ends, which for a
-// JSON token is where it begins: no token spans lines.
+// next returns the next token and moves line to the token's line: no JSON token spans lines.
 func (p *jsonParser) next() (json.Token, error) {
 	tok, err := p.dec.Token()
 	if err != nil {
@@ -78,8 +77,8 @@ func (p *jsonParser) value(tok json.Token, depth int) (*Node, error) {
 	return n, nil
 }
 
-// children reads the values between the opening delimiter and its closing one: in an object, keys (which are tokens
-// too) and values in turn.
+// children reads the values between an opening delimiter and its closing delimiter. In an object, these are keys (which
+// are tokens, too) and values in turn.
 func (p *jsonParser) children(n *Node, open json.Delim, depth int) error {
 	n.Kind, n.Tag, n.Style = yaml.SequenceNode, "!!seq", yaml.FlowStyle
 	if open == '{' {

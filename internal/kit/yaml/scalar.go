@@ -26,8 +26,8 @@ const (
 	TagMerge     = "!!merge"
 )
 
-// SaysBool reports whether a plain word is a boolean for Kubernetes, which reads YAML 1.1: "y", "yes", "no", "on" and
-// so on are. A file must have the same meaning for both.
+// SaysBool reports whether a plain word is a boolean for Kubernetes, which reads YAML 1.1: there, "y", "yes", "no",
+// "on" and so on are booleans. A file must have the same meaning for deckhand and for Kubernetes.
 func SaysBool(n *Node) bool {
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle | yaml.TaggedStyle
 	if n.Kind != yaml.ScalarNode || n.Style&quoted != 0 {
@@ -99,7 +99,7 @@ func number(n *Node) (any, *Misfit) {
 func setScalar(v reflect.Value, n *Node) *Misfit {
 	x, misfit := scalar(n)
 	if misfit != nil && (v.Kind() == reflect.Bool || v.Kind() == reflect.String) {
-		return &Misfit{} // the field doesn't need a number
+		return &Misfit{} // reasons are about numbers, and the field is none
 	}
 	if misfit != nil {
 		return misfit
@@ -185,13 +185,13 @@ func isQuantity(t reflect.Type) bool {
 	return t == reflect.TypeFor[resource.Quantity]() || t == reflect.TypeFor[resource.QuantityValue]()
 }
 
-// maxQuantity is the length of the longest text that is read as a quantity, in bytes.
+// maxQuantity is the maximum length in bytes of a text that is read as a quantity.
 const maxQuantity = 64
 
 var hugeExponent = regexp.MustCompile(`[eE][-+]?[0-9]{3,}`)
 
-// sane rejects texts for which the quantity parser, or later arithmetic with the quantity, would take forever: powers
-// of ten are computed, however large.
+// sane rejects texts with which the quantity parser, or later arithmetic with the quantity, would take forever: both
+// compute powers of ten of any size.
 func sane(text string) bool {
 	return len(text) <= maxQuantity && !hugeExponent.MatchString(text)
 }

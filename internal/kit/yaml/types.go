@@ -19,7 +19,7 @@ const (
 	mapForm
 	listForm
 	bytesForm  // base64 text
-	customForm // only the type itself (a quantity, a time) can validate a value
+	customForm // only the JSON decoder of the type (a quantity, a time) can validate a value
 	anyForm    // any value
 	nodeForm   // the node as it is, unread
 )
@@ -79,5 +79,5 @@ func (info *typeInfo) addFields(t reflect.Type, above []int) {
 
 // suggest returns the field a misspelt name most likely means, or "".
 func (info *typeInfo) suggest(name string) string {
-	return suggest.Of(name, slices.Values(info.names), min(2, (len(name)-1)/2)) // less than half of it may be wrong
+	return suggest.Of(name, slices.Values(info.names), min(2, (len(name)-1)/2)) // fewer than half of the letters
 }

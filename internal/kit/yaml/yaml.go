@@ -44,12 +44,12 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Parse returns a node for each document in the text that isn't empty. most limits the number of nodes: later
-// documents aren't read. Lines count from first, the number of the text's first line. Documents that were read before
-// an error are returned together with it.
+// Parse returns a node for each document in the text that isn't empty. most limits the number of nodes: later documents
+// aren't read. Lines count from first, the number of the text's first line. If there is an error, the documents before
+// it are returned as well.
 //
-// JSON has its own parser because YAML doesn't have all of JSON's escapes. A text that isn't JSON after all may still
-// be YAML in flow style.
+// JSON has its own parser because YAML doesn't support all of JSON's escapes. If the JSON parser fails, the text is
+// still parsed as YAML in flow style.
 func Parse(text []byte, first, most int) (nodes []*Node, problem *Error) {
 	// The parser returns errors for invalid text. A defect in the parser must not crash the agent because of a file.
 	defer func() {

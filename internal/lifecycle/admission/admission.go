@@ -1,6 +1,6 @@
 // Package admission decides whether the node admits a pod, from the facts about the node and the resources and host
-// ports that other pods hold. It is pure. Its only caller is the ledger of held resources (package allocation), which
-// runs it for the action AdmitPod, before anything of a pod is created.
+// ports that other pods hold. It is pure. Its only caller is the ledger of held resources (package allocation). The
+// ledger calls it for the action AdmitPod, before anything is created for a pod.
 package admission
 
 import (
@@ -34,12 +34,12 @@ type Node struct {
 	// SupplementalGroupsPolicy says whether the container runtime supports the policy Strict (KEP-3619); nil until
 	// the runtime has reported it.
 	SupplementalGroupsPolicy *bool
-	// AwaitsPlugin holds the resources whose device plugin has yet to register (again). Without an API server, an
-	// extended resource that the node doesn't have at all may get a plugin, too.
+	// AwaitsPlugin holds the resources whose device plugin still has to register (again). Without an API server, a
+	// plugin may also register later for an extended resource that the node doesn't have at all.
 	AwaitsPlugin map[v1.ResourceName]bool
 	Pressure     Pressure
 	// InCluster says that there is a scheduler. Extended resources that the node doesn't have at all are then
-	// cluster-level ones, which the scheduler counts: see
+	// cluster-level resources, which the scheduler counts: see
 	// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources
 	InCluster bool
 	// Version is the kubelet version that the agent stands in for; DeclaredFeatures are the features that such a node
@@ -72,19 +72,20 @@ type Judge struct {
 	node     *Node
 	capacity Amount
 	held     []Held
-	// used is the sum of the amounts of all held pods, staying the sum of those that aren't Ending.
+	// used is the sum of the amounts of all held pods, staying the sum for the pods that aren't Ending.
 	used, staying Amount
 	// ports are the host ports of the held pods.
 	ports []hostPort
 }
 
-// NewJudge returns a judge for a node without pods. capacity is the amount available for pods (Node.Allocatable).
-// CPU, memory, pods and ephemeral storage are unlimited where capacity doesn't name them; other resources are zero.
+// NewJudge returns a judge for a node without pods. capacity is the amount available for pods (Node.Allocatable). If
+// capacity has no entry for CPU, memory, pods or ephemeral storage, the resource is unlimited; any other resource
+// without an entry is zero.
 func NewJudge(n *Node, capacity Amount) *Judge {
 	return &Judge{node: n, capacity: capacity, used: Amount{}, staying: Amount{}}
 }
 
-// Add adds a held pod: it was admitted, or it waits and room is reserved for it.
+// Add adds a held pod: it was admitted, or it waits and an amount is reserved for it.
 func (j *Judge) Add(h Held) {
 	j.held = append(j.held, h)
 	for name, n := range h.Amount {
@@ -98,7 +99,7 @@ func (j *Judge) Add(h Held) {
 	}
 }
 
-// Need is the amount that a pod takes on a node: its requests, and one pod.
+// Need is the amount that a pod takes on a node: its resource requests, and 1 of the resource pods.
 func Need(p *v1.Pod) Amount { return Holding(allocated.Of(p)) }
 
 // Holding is the amount that a pod with this allocation takes on a node.
@@ -141,7 +142,7 @@ func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	if len(short) > 0 {
 		victims := j.preempt(p, need)
 		if victims == nil {
-			// The kubelet's message names only the first one, and dashboards recognize the reason by it.
+			// The kubelet's message names only the first resource, and dashboards recognize the reason by this name.
 			return refused(outOf(short), Insufficient(short[:1], need, j.used, j.capacity))
 		}
 		return Answer{Preempt: victims, Failure: &pod.Failure{Reason: outOf(short), Wait: pod.WaitForRoom,
@@ -166,8 +167,8 @@ func refused(reason pod.Reason, message string) Answer {
 	return Answer{Failure: &pod.Failure{Reason: reason, Message: message, Rejected: true}}
 }
 
-// outOf is the admission failure reason of a pod for which these resources are short, such as OutOfcpu. It names the
-// first one.
+// outOf is the admission failure reason of a pod for which these resources are short, such as OutOfcpu. The reason
+// names only the first resource.
 func outOf(short []v1.ResourceName) pod.Reason { return pod.ReasonOutOf + pod.Reason(short[0]) }
 
 func list(names []v1.ResourceName) string {
@@ -222,7 +223,8 @@ func hostPorts(p *v1.Pod, holder int) []hostPort {
 	return ports
 }
 
-// portsInUse reports whether a pod that stays holds one of the pod's host ports, and whether a pod that ends does.
+// portsInUse reports whether one of the pod's host ports is held by a pod that stays, and whether one is held by a pod
+// that is ending.
 func (j *Judge) portsInUse(p *v1.Pod) (byStaying, byEnding bool) {
 	for _, wanted := range hostPorts(p, -1) {
 		for _, has := range j.ports {

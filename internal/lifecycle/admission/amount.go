@@ -14,11 +14,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Amount counts resources by name: CPU in millicores, memory and storage in bytes, the others in units. A missing
+// Amount counts resources by name: CPU in millicores, memory and storage in bytes, other resources in units. A missing
 // name is zero. An Amount isn't changed after it was passed on.
 type Amount map[v1.ResourceName]int64
 
-// most caps each amount: no node has that much, and the sum over all pods of a node fits in an int64.
+// most is the maximum of each amount: no node has that much, and the sum over all pods of a node still fits in an
+// int64.
 const most = 1 << 50
 
 // AmountOf converts a resource list.
@@ -83,8 +84,8 @@ func (a Amount) Positive() bool {
 	return false
 }
 
-// Short returns the resources of which a needs more than is free, in the order in which messages name them. A
-// resource that isn't requested is never short, even where more is held than exists.
+// Short returns the resources of which a needs more than is free, in the order in which messages name them. A resource
+// that isn't requested is never short, even if pods hold more of it than the node has.
 func (a Amount) Short(free Amount) []v1.ResourceName {
 	var out []v1.ResourceName
 	for name, n := range a {

@@ -17,9 +17,9 @@ func qos(p *v1.Pod) int {
 		p.Status.QOSClass)
 }
 
-// Preempted is the termination of a pod that has to end for one of higher priority. The pod keeps its own grace
-// period, and its phase follows from its containers' exit codes, as with the kubelet (Kubernetes' node e2e suite,
-// CriticalPod).
+// Preempted is the termination of a pod that has to end because a pod of higher priority needs its resources. The pod
+// keeps its own grace period, and its phase follows from its containers' exit codes, as with the kubelet (Kubernetes'
+// node e2e suite, CriticalPod).
 func Preempted(at time.Time) *pod.PodTermination {
 	return &pod.PodTermination{At: at, Reason: pod.ReasonPreempting,
 		Message: "Preempted in order to admit critical pod", ByExit: true, Disruption: true}
@@ -30,17 +30,19 @@ type victim struct {
 	*Held
 	// gives is the amount of each missing resource that the victim releases.
 	gives []int64
-	// helps and size sum up gives as fractions of the missing amounts; helps counts each resource as at most 1.
+	// helps and size are the sums of gives, as fractions of the missing amounts. In helps, each resource counts as at
+	// most 1.
 	helps, size float64
 }
 
-// preempt chooses the pods that have to end so that the pod p fits, and marks them as ending. It chooses only pods
-// of lower priority, and none for a pod with preemptionPolicy Never. As with the kubelet, pods of the lowest QoS
-// class end first; within a class those of the lowest priority, then as few as possible, then those that release
-// less. It returns nil if all of them together don't free enough. The order of Add decides between equals.
+// preempt chooses the pods that have to end so that the pod p fits, and marks them as ending. It chooses only pods of
+// lower priority, and none for a pod with preemptionPolicy Never. As with the kubelet, pods of the lowest QoS class end
+// first; within a class, those of the lowest priority. Among equals, as few pods as possible end, then those that
+// release less. The order of Add decides between the rest. preempt returns nil if all of these pods together don't
+// release enough.
 //
-// The kubelet treats every static pod as critical, so that it may preempt. Here only the priority decides that, as
-// everywhere else in Kubernetes.
+// The kubelet treats every static pod as critical, so that it may preempt other pods. Here, as everywhere else in
+// Kubernetes, only the priority decides whether a pod may preempt others.
 func (j *Judge) preempt(p *v1.Pod, need Amount) []types.UID {
 	if policy := p.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return nil
@@ -81,7 +83,8 @@ func (j *Judge) preempt(p *v1.Pod, need Amount) []types.UID {
 
 // enough returns the cheapest set of candidates that releases the missing amounts.
 func enough(candidates []victim, missing []int64) []victim {
-	// The search spares the first candidates: the more important pods, and among equals those that release less.
+	// The search spares the first candidates: the more important pods and, among equally important pods, those that
+	// release less.
 	slices.SortStableFunc(candidates, func(a, b victim) int {
 		return cmp.Or(byRank(a, b), cmp.Compare(a.helps, b.helps))
 	})
@@ -112,18 +115,19 @@ func byRank(a, b victim) int {
 }
 
 // mostSteps bounds the search for the best choice. It suffices to compare all sets of up to 12 pods. With more pods,
-// the result spares as many as possible of the most important ones, one after the other.
+// the result spares as many as possible of the most important pods, one after the other.
 const mostSteps = 1 << 13
 
-// choice is the search for the cheapest set of candidates: the one with the fewest pods of the first rank, then of
-// the next, and so on.
+// choice is the search for the cheapest set of candidates: the set with the fewest pods of the first rank, then of the
+// next, and so on.
 type choice struct {
 	candidates []victim
-	// rank is the rank of each candidate, from 0; after is the amount that it and all later candidates release.
+	// rank is the rank of each candidate, from 0; after is the amount that the candidate and all later ones release
+	// together.
 	rank  []int
 	after [][]int64
-	// left is the amount still missing after the chosen ones, negative where they release more; cost is the number of
-	// chosen ones per rank.
+	// left is the amount still missing after the chosen victims have ended, negative where they release more; cost is
+	// the number of chosen victims per rank.
 	left   []int64
 	chosen []victim
 	cost   []int
@@ -134,8 +138,8 @@ type choice struct {
 	bestSize float64
 }
 
-// from searches the candidates from index i on. cheaper says that the chosen ones already cost less than the best
-// choice in an earlier rank.
+// from searches the candidates from index i on. cheaper says that the victims chosen so far already cost less than the
+// best choice in an earlier rank.
 func (c *choice) from(i int, cheaper bool) {
 	if c.steps--; c.steps < 0 && c.best != nil {
 		return

@@ -34,8 +34,8 @@ func (p Pressure) conditions() []string {
 // pods that request nothing and don't tolerate it
 // (https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-nodes-by-condition).
 //
-// In a cluster the pod is rejected: its controller creates another one, which the scheduler places elsewhere. Without
-// a cluster nothing would create it again, so it waits until the pressure ends.
+// In a cluster the pod is rejected: its controller creates another pod, which the scheduler places elsewhere. Without a
+// cluster nothing would create the pod again, so it waits until the pressure ends.
 func (n *Node) keepsOut(p *v1.Pod) *pod.Failure {
 	if n.Pressure == (Pressure{}) || allocated.ExemptFromPressure(p, n.InCluster) {
 		return nil

@@ -11,8 +11,8 @@ import (
 )
 
 // safe are the sysctls that a pod can set without harm to the node or to other pods
-// (https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/). The value is the first kernel version in
-// which the sysctl is namespaced; empty if it always was.
+// (https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/). The value is the first kernel version in which
+// the sysctl is namespaced; empty if it is namespaced in every version.
 var safe = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",

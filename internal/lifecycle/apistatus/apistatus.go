@@ -56,7 +56,8 @@ type Container struct {
 	Passed bool
 	// RunsAgain says that the container has ended and will be restarted.
 	RunsAgain bool
-	// Restarts is the restart count of a container without an instance. The next instance is counted once it exists.
+	// Restarts is the restart count of a container without an instance. It doesn't include the next instance, which is
+	// counted once it exists.
 	Restarts int
 	// Carried is the termination state of the last instance if that was removed.
 	Carried *v1.ContainerStateTerminated
@@ -76,7 +77,7 @@ func Build(f *Facts) *v1.PodStatus {
 	}
 	containers := f.Containers
 	if f.rejected() {
-		containers = nil // the pod was never given containers
+		containers = nil // a rejected pod never had containers
 	}
 	for i := range containers {
 		c := &containers[i]

@@ -37,7 +37,7 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	containers := f.containersReady(st)
 	f.addCondition(st, f.ready(containers))
 	f.addCondition(st, containers)
-	if find(f.Pod.Status.Conditions, v1.PodScheduled) == nil { // else the scheduler set its transition time
+	if find(f.Pod.Status.Conditions, v1.PodScheduled) == nil { // a condition from the scheduler stays as it is
 		f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
 	}
 	if f.Termination != nil && f.Termination.Disruption && pod.Terminal(st.Phase) != "" {
@@ -58,8 +58,8 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	}
 }
 
-// AddOthers adds the parts of the pod's status that other clients have written to a status that Build made. p may be
-// newer than the pod that Build was given.
+// AddOthers adds the parts of the pod's status that other clients have written. st is a status that Build returned; p
+// may be newer than the pod that was passed to Build.
 func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
@@ -67,7 +67,7 @@ func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 		case ours[c.Type]:
 		case existing == nil:
 			st.Conditions = append(st.Conditions, *c)
-		case c.Type == v1.PodScheduled: // the scheduler set its transition time
+		case c.Type == v1.PodScheduled: // keeps the transition time that the scheduler has set
 			*existing = *c
 		}
 	}
@@ -202,8 +202,8 @@ func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// addCondition adds a condition and keeps its transition time while its status stays the same. Its observedGeneration
-// is the newest one unless it is set.
+// addCondition adds a condition. If the condition's status is the same as in the last pod status, it keeps its
+// transition time. An observedGeneration that isn't set becomes the pod's newest generation.
 func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
 	if c.ObservedGeneration == 0 {
 		c.ObservedGeneration = st.ObservedGeneration
@@ -213,7 +213,7 @@ func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
 }
 
 // since returns when the condition changed to this status. Without a previous status, such as after a restart of the
-// agent, the containers' times give the date.
+// agent, it is derived from the containers' times.
 func (f *Facts) since(typ v1.PodConditionType, status v1.ConditionStatus) time.Time {
 	if f.Last != nil {
 		if old := find(f.Last.Conditions, typ); old != nil && old.Status == status {

@@ -33,8 +33,8 @@ func (f *Facts) container(c *Container) v1.ContainerStatus {
 	return s
 }
 
-// newest is a container's status according to its instances: the state of the newest one, the end of its predecessor,
-// or why the container waits.
+// newest is a container's status according to its instances: the state of the newest instance, the end of the instance
+// before it, or why the container waits.
 func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image}
 	f.setResources(c, &s)
@@ -88,8 +88,8 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	return s
 }
 
-// passed is the status of an init container that has succeeded, when the runtime has no record of its success any
-// more: the last reported status, or else Completed.
+// passed is the status of an init container that has succeeded, if the runtime has no record of its success any more.
+// It is the last reported status or, without one, Completed.
 func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	if last := f.last(c); last != nil && last.State.Terminated != nil && last.State.Terminated.ExitCode == 0 {
 		s = *last
@@ -101,8 +101,8 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	return s
 }
 
-// setNeverRan sets the state of a container without an instance that ran. The state is why the container waits. It
-// is an unknown end if the pod ended after it was initialized, or has to end in a terminal phase.
+// setNeverRan sets the state of a container of which no instance ever ran. Usually the state is why the container
+// waits. It is an unknown end if the pod ended after it was initialized, or if the pod has to end in a terminal phase.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended &&
 		f.RequiresTerminalPhase {

@@ -10,8 +10,8 @@ import (
 const podMessageBytes = 12 << 10
 
 // limitMessages limits each termination message to an equal part of the pod's limit. This is the kubelet's rule, see
-// "Determine the Reason for Pod Failure" in the Kubernetes documentation. Messages of previous instances have the
-// same limit each, and don't count for the total.
+// "Determine the Reason for Pod Failure" in the Kubernetes documentation. A message of a previous instance has the same
+// limit, but doesn't count for the total.
 func limitMessages(st *v1.PodStatus) {
 	lists := [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses}
 	n := 0

@@ -123,7 +123,7 @@ func (m *Container) Succeeded() bool {
 // and be resized.
 func (m *Container) LongRunning() bool { return m.Role == Main || m.Role == Sidecar }
 
-// ExitCode is the exit code of an ended instance. One that the runtime lost counts as killed.
+// ExitCode is the exit code of an ended instance. An instance that the runtime lost counts as killed.
 func ExitCode(inst *pod.Container) int32 {
 	if inst.State == pod.ContainerUnknown && inst.ExitCode == 0 {
 		return pod.UnknownExitCode

@@ -42,8 +42,8 @@ func (d *Draft) Change(change func(*pod.Checkpoint)) {
 	d.Now = &k
 }
 
-// Forget drops the entries of instances that the runtime doesn't have any more, and the entries of Carried whose
-// containers have a newer instance. known are the IDs of the runtime's instances.
+// Forget drops the entries of instances that the runtime doesn't have any more, and the entries of Carried for
+// containers with a newer instance. known has the IDs of the runtime's instances.
 func (d *Draft) Forget(known map[string]bool, o *pod.Observed) {
 	stale := func(id string) bool { return !known[id] }
 	followed := func(name string, c pod.Carried) bool {

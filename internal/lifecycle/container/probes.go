@@ -50,8 +50,8 @@ func SetReadiness(containers List, results ProbeResults, b *Draft) {
 	}
 }
 
-// AdoptReadiness takes a container's reported status over into the checkpoint, if its newest instance was running
-// then and still runs.
+// AdoptReadiness copies a container's reported readiness into the checkpoint if its newest instance ran at the time of
+// the report and still runs.
 func AdoptReadiness(m *Container, reported *v1.ContainerStatus, b *Draft) {
 	if reported.State.Running == nil || m.Newest.State != pod.ContainerRunning || !m.LongRunning() {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// The events that the core records, each once. Reasons and messages are those of the kubelet.
+// The events that the core records; each event is recorded once. Reasons and messages are those of the kubelet.
 
 func (p *Plan) event(typ pod.EventType, reason pod.Reason, container, message string) {
 	p.Events = append(p.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})

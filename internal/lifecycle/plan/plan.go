@@ -28,8 +28,8 @@ type Plan struct {
 	busy     map[string]pod.ActionKind
 }
 
-// RetryTriggers holds times of events that make it worthwhile to retry a failed action before its back-off ends. Each
-// time only moves forward.
+// RetryTriggers holds the times of events after which it is worthwhile to retry a failed action before its back-off
+// ends. Each time only moves forward.
 type RetryTriggers struct {
 	// Images is when images were last added to the node by other means than a pull.
 	Images time.Time

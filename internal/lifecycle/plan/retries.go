@@ -14,14 +14,14 @@ type Retry struct {
 	Count int
 	// Failed is the time of the last failure, At the earliest time of the next try.
 	Failed, At time.Time
-	// ID is the sandbox or instance that the action failed on, if any; empty if a start waits for
-	// processes, because the next try has another instance.
+	// ID is the sandbox or instance that the action failed on, if any. It is empty if a start waits until processes can
+	// be created, because the next try uses another instance.
 	ID string
 	// Image is the container image that couldn't be pulled or found, for EnsureImage.
 	Image   string
 	Failure pod.Failure
-	// Triggers are those at the failure. Later ones are compared with them and not with Failed, which may be later if
-	// the machine's clock was set back.
+	// Triggers are the retry triggers at the time of the failure. Later triggers are compared with them and not with
+	// Failed: Failed may be later than the triggers if the machine's clock was set back.
 	Triggers RetryTriggers
 }
 
@@ -29,9 +29,10 @@ type Retry struct {
 type Retries map[string]Retry
 
 // Back-off of failing actions. A pull follows the kubelet's documented image back-off (10 s doubling to 300 s). Other
-// actions are local and retried sooner; one that failed on a full disk is also retried when the disk has room, one that
-// the runtime didn't answer when the runtime answers again. An action that waits for resources is retried when some are
-// freed, and one that waits for an object when that appears; for these the timer is only a safety net.
+// actions are local and retried sooner. Four kinds of failures are also retried before the back-off ends: after a full
+// disk when the disk has room, after a missing answer of the runtime when the runtime answers again, after a wait for
+// resources when some are freed, and after a wait for an object when that appears. For the last two, the timer is only
+// a safety net.
 const (
 	pullBackoff       = 10 * time.Second
 	maxPullBackoff    = 300 * time.Second
@@ -60,8 +61,8 @@ func (p *Plan) Failed(a pod.Action, at time.Time, f pod.Failure) Retry {
 		f.Wait == pod.WaitForPlugin || f.Wait == pod.WaitForPressure:
 		base, top = triggerBackoff, maxTriggerBackoff
 	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError && !f.Reason.OfVolume():
-		// ImageInspectError means that the runtime didn't answer. There and for a volume no registry is involved, so
-		// the wait can be short.
+		// ImageInspectError means that the runtime didn't answer. Neither that nor the failure of a volume involves a
+		// registry, so the wait can be short.
 		base, top = pullBackoff, maxPullBackoff
 	case f.Disk:
 		top = maxDiskBackoff
@@ -130,7 +131,7 @@ func (rs Retries) ForgetSpec(ensureImages []pod.Action) {
 // Succeeded drops the record of an action's failures.
 func (p *Plan) Succeeded(a pod.Action) {
 	if a.Kind != pod.CreateContainer || p.Retries[retryKey(a)].Failure.Wait != pod.WaitForProcesses {
-		p.Retries.Forget(a) // else the start may fail again, and its back-off goes on
+		p.Retries.Forget(a) // otherwise the start may fail again, so its back-off continues
 	}
 	delete(p.Asked, retryKey(a))
 }

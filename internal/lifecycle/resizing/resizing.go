@@ -18,7 +18,7 @@ type State struct {
 	// InPlace are the running containers that have to be resized to their allocation. Restart are the containers
 	// that have to be restarted instead, because of their resizePolicy.
 	InPlace, Restart []*container.Container
-	// Pod says that the pod's cgroup allows other resources than allocated, or may do so.
+	// Pod says that the pod's cgroup doesn't allow exactly the allocated resources, or may not.
 	Pod bool
 
 	// unmoved are running init and ephemeral containers: they aren't resized, and run under other pod-level limits
@@ -30,8 +30,8 @@ type State struct {
 }
 
 // Measure computes the state. a is the allocation, nil if there is none yet. allowed is the allocation that the pod's
-// cgroup allows, nil if unknown. unsure says that a change of the cgroup was requested since, which may or may not
-// have happened.
+// cgroup allowed last, nil if unknown. unsure says that a later change of the cgroup was requested, of which the result
+// is unknown.
 func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, unsure bool, k *pod.Checkpoint) State {
 	s := State{allocation: a, allowed: allowed, unsure: unsure, checkpoint: k}
 	if a == nil {
@@ -69,8 +69,8 @@ func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, u
 // UnderWay reports whether the allocation isn't in force yet.
 func (s *State) UnderWay() bool { return len(s.InPlace) > 0 || len(s.Restart) > 0 || s.Pod }
 
-// Raised reports whether the pod's cgroup allows the allocated resources. It is raised before its containers and
-// lowered after them, so that no container exceeds the pod.
+// Raised reports whether the pod's cgroup allows the allocated resources. The pod's limits are raised before those of
+// its containers and lowered after them, so that no container exceeds the pod.
 func (s *State) Raised() bool {
 	return s.allowed != nil && !s.unsure && allocated.Equal(s.Meanwhile(), s.allowed)
 }
@@ -84,7 +84,7 @@ func (s *State) Restarts(m *container.Container) bool {
 }
 
 // AtFirst is the allocation that the pod's cgroup has to allow when the pod is prepared: it covers the allocated
-// resources and those that running containers still have.
+// resources and the resources that running containers still have.
 func (s *State) AtFirst() *pod.Allocation {
 	others := slices.Concat(s.InPlace, s.Restart, s.unmoved)
 	if len(others) == 0 {
@@ -102,8 +102,8 @@ func (s *State) AtFirst() *pod.Allocation {
 	return allocated.Most(actual, s.allocation)
 }
 
-// inForce returns the resources r of a container, with each limit reduced to the pod-level limit in whole if that is
-// lower.
+// inForce returns the resources r of a container, with each limit reduced to the pod-level limit (in the argument
+// whole) if that is lower.
 func inForce(r v1.ResourceRequirements, whole v1.ResourceList) v1.ResourceRequirements {
 	r.Limits = allocated.LimitsUnder(whole, r.Limits)
 	return r

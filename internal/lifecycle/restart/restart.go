@@ -105,7 +105,7 @@ func Delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
-// Past reports whether an exit lies in the past: the clock wasn't set back since.
+// Past reports whether an exit lies in the past. An exit lies in the future if the clock was set back after it.
 func Past(ended, now time.Time) bool { return ended.Sub(now) <= pod.ClockSlack }
 
 // After returns the earliest time of a restart: the exit at ended plus the delay. If the exit lies in the future,
@@ -129,8 +129,8 @@ func Next(inst *pod.Container, first, top time.Duration) time.Duration {
 	return Capped(cmp.Or(first, First), top)
 }
 
-// Capped limits a delay to top, 0 for Top: the recorded delay may be from a time when the configuration allowed
-// longer ones.
+// Capped limits a delay to top, 0 for Top: the recorded delay may be from a time when the configuration allowed longer
+// delays.
 func Capped(wait, top time.Duration) time.Duration {
 	if top == 0 {
 		top = Top

@@ -17,13 +17,15 @@ import (
 type Kill struct {
 	// By is when the instance is killed if it hasn't ended before. It only moves to earlier times.
 	By time.Time
-	// Asked is the time at which a StopContainer under way would kill the instance; zero if none is under way.
+	// Asked is the time at which the present StopContainer action would kill the instance; zero if no such action is
+	// under way.
 	Asked time.Time
 	// PreStopDone says that the preStop hook has run, or isn't waited for any more.
 	PreStopDone bool
-	// Begun says that a stop of the instance was requested: from then on it doesn't wait for its turn.
+	// Begun says that a stop of the instance was requested: after that, the instance doesn't wait for its turn any
+	// more.
 	Begun bool
-	// Why is the reason for the stop; if there are several, the first one.
+	// Why is the reason for the stop; the first reason if there are several.
 	Why string
 }
 
@@ -37,8 +39,8 @@ type Terminator struct {
 	Containers container.List
 	// Instances are all instances of the pod in the runtime.
 	Instances []pod.Container
-	// AllBy is when StopAll kills the instances, from its first call on. It only moves to earlier times, and is zero
-	// while StopAll stops nothing; Terminator changes it.
+	// AllBy is when StopAll kills the instances. It is set by the first call of StopAll, only moves to earlier times,
+	// and is zero while StopAll stops nothing. Terminator changes it.
 	AllBy time.Time
 }
 
@@ -52,7 +54,7 @@ func (e *Terminator) CollectResult(r pod.Result) {
 	switch r.Action.Kind {
 	case pod.PreStop:
 		if r.Failure != nil && r.Failure.Wait != "" && !r.Cancelled && !k.PreStopDone {
-			return // it couldn't begin, and is tried again
+			return // the hook couldn't begin and will be retried
 		}
 		if r.Failure != nil && !r.Cancelled && !k.PreStopDone {
 			e.Plan.RecordPreStopFailed(r.Action.Container, r.Failure.Message)
@@ -84,13 +86,14 @@ const (
 	defaultGrace = 30 * time.Second
 	// precision is the precision of Grace in actions; the CRI has seconds only.
 	precision = time.Millisecond
-	// worthwhile is the least gain for which a stop under way is given up, which would send its signal again. Times
-	// that differ by less may be the same: they are rounded when the clock is set.
+	// worthwhile is the minimum gain for which a stop under way is cancelled and requested again with an earlier end.
+	// The new request sends the stop signal again. Times that differ by less may be the same: they are rounded when the
+	// clock is set.
 	worthwhile = 100 * precision
 )
 
-// Grace is the pod's termination grace period: that of the spec, or without a spec the one with which the pod's
-// containers were created.
+// Grace is the pod's termination grace period: that of the spec or, without a spec, the grace period that is recorded
+// on the pod's containers.
 func (e *Terminator) Grace() time.Duration {
 	if p := e.Pod; p != nil {
 		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -126,10 +129,10 @@ func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Ter
 	return Term{By: at.Add(grace), Why: why}
 }
 
-// StopAll stops every running instance: init, main and ephemeral containers at once, then the sidecars one by one
-// from the last one. The preStop hooks of sidecars run from the beginning (KEP-753). All share one grace period: once
-// it is over, no container waits for its turn, and each remaining one has MinGrace. StopAll reports whether nothing
-// runs any more.
+// StopAll stops every running instance: init, main and ephemeral containers at once, then the sidecars one by one, the
+// last one first. The preStop hooks of sidecars run from the beginning (KEP-753). All instances share one grace period:
+// once it is over, no container waits for its turn, and each remaining one has MinGrace. StopAll reports whether
+// nothing runs any more.
 func (e *Terminator) StopAll(t Term) bool {
 	none, others, last := true, false, ""
 	list := e.Instances
@@ -174,11 +177,12 @@ func (e *Terminator) StopAll(t Term) bool {
 	return false
 }
 
-// holdingRemovals is the number of failed removals for which a created instance holds back the sidecars.
+// holdingRemovals is the number of failed removals after which a created instance no longer delays the stop of the
+// sidecars.
 const holdingRemovals = 3
 
 // removeCreated removes the created instances of containers that aren't sidecars, unless they are being created or
-// started. It reports whether there are any, other than those that can't be removed.
+// started. It reports whether there are such instances, other than those that can't be removed.
 func (e *Terminator) removeCreated(t Term) bool {
 	found := false
 	for i := range e.Instances {
@@ -255,7 +259,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		return
 	}
 	if !k.PreStopDone {
-		if _, runs := e.Plan.Busy(hook.Target()); runs { // it runs on until the kill
+		if _, runs := e.Plan.Busy(hook.Target()); runs { // the hook continues until the kill
 			k.PreStopDone = true
 			e.Plan.RecordPreStopFailed(c.Name, "it ran past the grace period")
 		} else if r, waits := e.Plan.Retrying(hook); waits {
@@ -283,8 +287,8 @@ func (e *Terminator) end(k Kill) time.Time {
 	return k.By
 }
 
-// until is the time from now until at, rounded to precision. A replay uses another clock; the rounding hides the
-// difference between the clocks of one machine, so that a replay gets the same result.
+// until is the time from now until at, rounded to precision. During a replay the clocks differ from those of the
+// recording; the rounding hides the difference, so that a replay gets the same result.
 func (e *Terminator) until(at time.Time) time.Duration { return at.Sub(e.Plan.Now).Round(precision) }
 
 // hasPreStop reports whether an instance has a preStop hook: from the spec, or from its own record if the spec is

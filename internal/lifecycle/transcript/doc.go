@@ -19,16 +19,17 @@
 //	> result CreateContainer web id=web2 at=+1.2s
 //	  ...
 //
-// Lines with > are inputs. The first line of a step is its time. A time with `at` begins a segment, which contains
-// all inputs; any other time is an offset from the segment's begin, as are all other times in the segment. A step
-// within a segment contains the changes since the previous step: for a sandbox, a container, a probe and all other
-// inputs the fields that changed, and `> gone container web2` for one that is gone. A result names its action; a
-// failed one has `failed REASON "message"`. The actions under way follow from the `do` lines and the results, and the
-// memory follows from the decisions. Where they don't (the agent was restarted, or a segment begins), `> inflight`
-// lines and a `> memory` line contain them. `> incomplete "why"` begins a segment that can be read but not replayed.
+// Lines with > are inputs. The first line of a step is its time. A time with `at` begins a segment; the first step of a
+// segment contains all inputs. Any other time is an offset from the segment's begin, as are all other times in the
+// segment. The further steps of a segment contain only the changes since the previous step: the changed fields of a
+// sandbox, a container, a probe and all other inputs, and `> gone container web2` for a container that is gone. A
+// result names its action; the result of a failed action has `failed REASON "message"`. The actions under way follow
+// from the `do` lines and the results, and the memory follows from the decisions. If they don't (the agent was
+// restarted, or a segment begins), `> inflight` lines and a `> memory` line contain them. `> incomplete "why"` begins a
+// segment that can be read but not replayed.
 //
 // Indented lines are the decision: cancel, do, event, because, status, wake in, done. The status is a summary; the
 // lines below it, indented further, are its differences from the previous status. Probes are also written as
-// differences. Package words defines the syntax of values. No character in a file controls the terminal that shows
-// it: such characters are escaped.
+// differences. Package words defines the syntax of values. No character in a file controls the terminal that shows it:
+// such characters are escaped.
 package transcript

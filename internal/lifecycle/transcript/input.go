@@ -28,8 +28,8 @@ func writable(t *words.Type, v words.Value) bool {
 	return true
 }
 
-// appendInFlight writes the actions under way unless they are the expected ones, which follow from earlier actions
-// and results.
+// appendInFlight writes the actions under way, unless they are exactly the expected actions, which follow from earlier
+// actions and results.
 func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) []byte {
 	if sameActions(actions, expected) {
 		return dst
@@ -44,7 +44,7 @@ func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) 
 	return dst
 }
 
-// appendMemory writes the memory unless it is the one that the previous decision left.
+// appendMemory writes the memory, unless it is the memory that the previous decision left.
 func appendMemory(dst []byte, mem, expected *lifecycle.Memory, base time.Time) []byte {
 	t := formats().memory
 	v, e := words.At(mem), words.At(expected)

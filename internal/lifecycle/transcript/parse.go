@@ -33,8 +33,8 @@ type Step struct {
 	First bool
 	// Incomplete is why the step can't be replayed; empty if it can.
 	Incomplete string
-	// Input is the input of the decision. Its Memory counts only if Restored is set; otherwise the previous
-	// decision's Memory is used.
+	// Input is the input of the decision. Its Memory is used only if Restored is set; otherwise the previous decision's
+	// Memory is used.
 	Input    lifecycle.Input
 	Restored bool
 	// Decision holds the lines of the decision, without indentation.
@@ -228,7 +228,7 @@ func (p *parser) set(s *Step, list []string) error {
 		return nil
 	}
 	if s.Incomplete != "" {
-		return nil // the base of the changes is missing
+		return nil // the changes are relative to inputs that are missing
 	}
 	f := formats()
 	switch word {
@@ -300,7 +300,7 @@ func (p *parser) readDecision(line string) error {
 	}
 	a, err := parseAction(list, s.base)
 	s.actions = append(s.actions, a)
-	if err == nil { // rewritten in today's format: older journals have other keys
+	if err == nil { // in the present format: older journals have other keys
 		s.Decision[len(s.Decision)-1] = "do" + string(appendAction(nil, &a, s.base))
 	}
 	return err

@@ -58,8 +58,8 @@ func (r *Recorder) Comment(line string) {
 	r.comments = append(r.comments, strings.Join(list, "\n# "))
 }
 
-// Record records a decision and its inputs, neither of which may be changed afterwards. A decision without changes
-// but the time isn't recorded.
+// Record records a decision and its inputs, neither of which may be changed afterwards. A decision in which only the
+// time differs from the previous one isn't recorded.
 func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
 	if r.limit <= 0 {
 		return
@@ -81,8 +81,8 @@ func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
 
 func (r *Recorder) current() *segment { return &r.segments[len(r.segments)-1] }
 
-// room is the space for text that remains after the specs that the text refers to, which are those from this version
-// on. A segment takes at most 7/8 of it: 3/8 for the inputs and 1/4 for the decision of its first step, 1/8 for
+// room is the space for text that remains after the specs that the text refers to: the specs from this version on. A
+// segment takes at most 7/8 of the space: 3/8 for the inputs and 1/4 for the decision of its first step, 1/8 for
 // further steps, and another 1/8 for the last step.
 func (r *Recorder) room(version int) int { return r.limit - r.versions.since(version) }
 
@@ -92,14 +92,14 @@ func (r *Recorder) full(version int) bool {
 		return true
 	}
 	s, room := r.current(), r.room(r.current().version)
-	// A new version of the pod may have used the room of the segment.
+	// A new version of the pod may have used up the space of the segment.
 	return len(s.text) >= max(room/4, s.whole+room/8) || len(s.text) > room*7/8 ||
 		version != r.version && (r.versions.cut(version) != "" || room < r.limit/2)
 }
 
-// step adds a step to the current segment. It returns false if the step can't be written as changes, or is so long
-// that it should begin a segment, or so far from the segment's begin, because the clock was set, that its time isn't an
-// offset.
+// step adds a step to the current segment. It returns false in three cases: the step can't be written as changes; it is
+// so long that it should begin a segment; or, because the clock was set, it is so far from the segment's begin that its
+// time can't be written as an offset.
 func (r *Recorder) step(t *turn, version int) bool {
 	s := r.current()
 	if words.Far(t.in.Now, s.base) {
@@ -132,8 +132,8 @@ func (r *Recorder) step(t *turn, version int) bool {
 	return true
 }
 
-// startSegment starts a segment with a step that has all inputs. If these take too much space, the step has only the
-// reason for their absence and the decision.
+// startSegment starts a segment with a step that has all inputs. If the inputs take too much space, the step has only
+// the decision, and the reason why the inputs are missing.
 func (r *Recorder) startSegment(t *turn, version int) {
 	if len(r.segments) > 0 {
 		r.current().text = slices.Clone(r.current().text) // without spare capacity

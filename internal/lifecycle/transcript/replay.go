@@ -11,18 +11,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Difference is a step for which the core decides otherwise today than at the time of the recording.
+// Difference is a step for which the present core decides differently from the core at the time of the recording.
 type Difference struct {
 	// Step counts from 0; Line is where the step begins in the file.
 	Step, Line int
 	Time       time.Time
-	// Recorded are the lines of the decision that are only in the transcript, Now those that are only in today's
-	// decision; all lines if only their order differs. The wording of waits and of reasons for actions may change
-	// between versions: decisions that differ only in these count as equal.
+	// Recorded are the lines of the decision that are only in the transcript, Now the lines that are only in the
+	// present decision; both have all lines if only the order differs. The wording of waits and of reasons for actions
+	// may change between versions: decisions that differ only in such wording count as equal.
 	Recorded, Now []string
 }
 
-// Replay repeats the decisions of all steps that aren't incomplete, with today's core. The inputs are the recorded
+// Replay repeats the decisions of all steps that aren't incomplete, with the present core. The inputs are the recorded
 // ones; the memory is that of the previous repeated decision. Replay returns the steps that differ.
 func Replay(t *Transcript) []Difference {
 	var out []Difference
@@ -42,7 +42,7 @@ func Replay(t *Transcript) []Difference {
 	return out
 }
 
-// replayer repeats one step after the other.
+// replayer repeats the decisions of the steps, one after the other.
 type replayer struct {
 	last turn
 	// begun are today's actions that haven't ended according to the transcript.
@@ -83,9 +83,9 @@ func (r *replayer) keep(in lifecycle.Input) {
 	})
 }
 
-// own replaces a recorded action with the equal action in begun, because the core compares checkpoints by pointer.
-// An action from before the first step isn't in begun: if its checkpoint equals current, the checkpoint of the
-// memory, it gets the pointer current.
+// own replaces a recorded action by the equal action in begun, because the core compares checkpoints by pointer. An
+// action from before the first step isn't in begun. If the checkpoint of such an action equals current, the checkpoint
+// of the memory, the action gets the pointer current.
 func (r *replayer) own(a *pod.Action, current *pod.Checkpoint) {
 	if at := find(r.begun, a); at >= 0 {
 		*a = r.begun[at]

@@ -11,13 +11,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appendResult writes the result of an action. A pending action is written as a reference, any other one with all its
-// fields. The result's time is written if it isn't now.
+// appendResult writes the result of an action. A pending action is written as a reference, any other action with all
+// its fields. The result's time is written if it isn't now.
 func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base time.Time) []byte {
 	f := formats()
 	dst = append(dst, inputLead+resultWord...)
 	known := *r
-	// A container may have the name of a keyword; then its action is written in full, too.
+	// A container may have the name of a keyword; then its action is also written with all fields.
 	if at := findOf(pending, r.Action.Kind, r.Action.Container, r.Action.ID); at >= 0 &&
 		!meansResult(r.Action.Container) && find(pending[at:at+1], &r.Action) == 0 {
 		dst = f.action.AppendHead(dst, words.At(&known.Action), base)

@@ -36,8 +36,8 @@ type types struct {
 	input, decision, memory, action, result, failure, wait, event, pod, status *words.Type
 }
 
-// shapes lists the exceptions from the rules of package words. Other fields, also new ones, are written by the rules
-// and need no entry. Journals with older keys can still be read.
+// shapes lists the exceptions from the rules of package words. Other fields, including new ones, are written by the
+// rules and need no entry. Journals with older keys can still be read.
 func shapes() map[reflect.Type]words.Shape {
 	return map[reflect.Type]words.Shape{
 		reflect.TypeFor[lifecycle.Input](): {

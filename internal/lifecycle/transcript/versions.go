@@ -26,8 +26,8 @@ type version struct {
 	whole int
 }
 
-// of returns the number of the pod's version, a new one if the pod differs from the newest version; 0 for no pod.
-// JSON longer than limit is truncated to a quarter of it.
+// of returns the number of the pod's version; 0 for no pod. If the pod differs from the newest version, it becomes a
+// new version. JSON longer than limit is truncated to a quarter of limit.
 func (vs *versions) of(p *v1.Pod, limit int) int {
 	if p == nil {
 		return 0

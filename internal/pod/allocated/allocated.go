@@ -1,6 +1,6 @@
-// Package allocated has functions on the resources that a node has allocated to a pod (KEP-1287). They compare and
-// combine allocations, and compute the settings of control groups from them, in the kernel's units: weights, quotas,
-// shares of swap, throttling marks, names of huge-page sizes. It is pure.
+// Package allocated has functions on the resources that a node has allocated to a pod (KEP-1287). The functions compare
+// and combine allocations, and compute the settings of control groups from them, in the kernel's units: weights,
+// quotas, shares of swap, throttling marks, names of huge-page sizes. The package is pure.
 package allocated
 
 import (
@@ -32,9 +32,9 @@ func Of(p *v1.Pod) *pod.Allocation {
 	return a
 }
 
-// Equal reports whether two allocations have the same amounts, even if these are written differently ("1" and
-// "1000m") or the generations differ. Only requests and limits are compared: claims can't be resized, and overhead
-// and total follow from the others. Pod-level resources without any amount count as none.
+// Equal reports whether two allocations have the same amounts, even if these are written differently ("1" and "1000m")
+// or the generations differ. Only requests and limits are compared: claims can't be resized, and overhead and total
+// follow from the requests and limits. Pod-level resources without any amount count as none.
 func Equal(a, b *pod.Allocation) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -43,9 +43,9 @@ func Equal(a, b *pod.Allocation) bool {
 		maps.EqualFunc(a.Containers, b.Containers, func(x, y v1.ResourceRequirements) bool { return same(&x, &y) })
 }
 
-// Apply returns the pod with its allocated resources. It returns p itself if these equal the resources in its spec,
-// or if a is nil; otherwise a copy that shares everything but resources with p. Containers that a doesn't list keep
-// the resources of their spec. For overhead see KeepOverhead.
+// Apply returns the pod with its allocated resources. If a is nil, or if these resources equal those in the spec, the
+// result is p itself. Otherwise it is a copy that shares everything except resources with p. Containers that a doesn't
+// list keep the resources of their spec. For overhead see KeepOverhead.
 func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	if a == nil {
 		return p
@@ -61,9 +61,9 @@ func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	return &applied
 }
 
-// KeepOverhead returns the pod with its allocated overhead if its spec has no overhead, because its RuntimeClass was
-// removed, or wasn't read yet after a restart of the agent: a running pod still uses the overhead. In a cluster,
-// too, a pod keeps its overhead when its RuntimeClass is removed.
+// KeepOverhead returns the pod with its allocated overhead if its spec has no overhead: a running pod still uses the
+// overhead. The spec has none if the pod's RuntimeClass was removed, or wasn't read yet after a restart of the agent.
+// In a cluster, too, a pod keeps its overhead when its RuntimeClass is removed.
 func KeepOverhead(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	if len(p.Spec.Overhead) > 0 || len(a.Overhead) == 0 {
 		return p

@@ -19,7 +19,7 @@ func Shares(milliCPU int64) int64 {
 }
 
 // Quota returns how long a control group with a limit of milliCPU thousandths of a CPU may run in each period. The
-// quota and the period are in microseconds. It is 0, which means unlimited, if milliCPU is 0.
+// quota and the period are in microseconds. The result is 0, which means unlimited, if milliCPU is 0.
 func Quota(milliCPU, period int64) int64 {
 	if milliCPU <= 0 {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// HugePageSize returns the name of the page size of a huge page resource, as control groups and the CRI write it:
-// "2MB" for hugepages-2Mi. ok is false if the resource isn't one of huge pages.
+// HugePageSize returns the name of the page size of a huge page resource, as control groups and the CRI write it: "2MB"
+// for hugepages-2Mi. ok is false for any other resource.
 func HugePageSize(name v1.ResourceName) (size string, ok bool) {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -36,9 +36,9 @@ func HugePageSizeName(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + units[unit]
 }
 
-// SwapShare returns the amount of swap for a memory request: its fraction of the node's swap is the fraction of the
-// node's memory that is requested (KEP-2400, "Steps to Calculate Swap Limit"). All amounts are in bytes. The result
-// is rounded down, so that the sum of several shares is never larger than the share of the sum of their requests.
+// SwapShare returns the amount of swap for a memory request: the container gets the same fraction of the node's swap as
+// it requests of the node's memory (KEP-2400, "Steps to Calculate Swap Limit"). All amounts are in bytes. The result is
+// rounded down, so that the sum of several shares is never larger than the share of the sum of their requests.
 func SwapShare(request, memory, swap int64) int64 {
 	if request <= 0 || memory <= 0 || swap <= 0 {
 		return 0
@@ -47,7 +47,7 @@ func SwapShare(request, memory, swap int64) int64 {
 		return swap
 	}
 	high, low := bits.Mul64(uint64(request), uint64(swap))
-	share, _ := bits.Div64(high, low, uint64(memory)) // high < memory, since request is
+	share, _ := bits.Div64(high, low, uint64(memory)) // high < memory, because request < memory
 	return int64(share)
 }
 

@@ -15,8 +15,8 @@ type Limits struct {
 	CPULimitMilli, MemoryLimit int64
 	// MemoryRequest is the requested memory in bytes, which may be protected from reclaim (KEP-2570).
 	MemoryRequest int64
-	// SwapRequest is the largest amount of memory in bytes that containers of the pod which may swap request at the
-	// same time (see the function SwapRequest). It determines the pod's share of the swap.
+	// SwapRequest is a memory request in bytes: the largest sum over the containers that run at the same time and may
+	// use swap (see the function SwapRequest). It determines the pod's share of the swap.
 	SwapRequest int64
 }
 

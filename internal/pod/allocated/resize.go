@@ -31,8 +31,8 @@ func equal(a, b v1.ResourceList, name v1.ResourceName) bool {
 	return inA == inB && x.Cmp(y) == 0
 }
 
-// Most returns an allocation that allows everything that a or b allows: for CPU and memory, it has the greater of
-// both requests and of both limits. No limit counts as the greatest limit.
+// Most returns an allocation that allows everything that a or b allows: for CPU and memory, it has the greater of both
+// requests and the greater of both limits. A missing limit counts as the greatest limit.
 func Most(a, b *pod.Allocation) *pod.Allocation {
 	m := &pod.Allocation{Generation: b.Generation,
 		Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod, Overhead: b.Overhead}
@@ -64,8 +64,8 @@ func most(a, b v1.ResourceRequirements) v1.ResourceRequirements {
 	return r
 }
 
-// MostLimits returns the limits b, but for CPU and memory the greater of the limits a and b. If a or b has no limit
-// for one of them, the result has none.
+// MostLimits returns the limits b with the greater of the limits a and b for CPU and memory. If a or b has no limit for
+// CPU or memory, the result has none for it either.
 func MostLimits(a, b v1.ResourceList) v1.ResourceList {
 	l := b.DeepCopy()
 	for _, name := range resizable {

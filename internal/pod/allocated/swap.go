@@ -19,9 +19,9 @@ func Critical(p *v1.Pod) bool {
 	return p.Spec.PriorityClassName == "system-node-critical" || p.Spec.PriorityClassName == "system-cluster-critical"
 }
 
-// ExemptFromPressure reports whether a node that is short of memory, disk space or process IDs admits the pod all the
-// same, and never evicts it. As with the kubelet, that holds for critical pods, and in a cluster also for static and
-// mirror pods. Without a cluster every pod is static, so that only the priority counts.
+// ExemptFromPressure reports whether a node that is short of memory, disk space or process IDs admits the pod
+// nevertheless, and never evicts it. As with the kubelet, that holds for critical pods, and in a cluster also for
+// static and mirror pods. Without a cluster every pod is static, so that only the priority counts.
 func ExemptFromPressure(p *v1.Pod, inCluster bool) bool {
 	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
 	return Critical(p) || inCluster && (mirror || pod.SourceOf(p).Local())

@@ -206,7 +206,7 @@ var (
 		"{end}", "`kubectl delete pod`", "{restart}", "its controller (Deployment, Job, ...) creates another one")
 )
 
-// FreeDisk returns the advice for a full disk, for a node of a cluster or for a machine that isn't one.
+// FreeDisk returns the advice for a full disk, for a node of a cluster or for a machine without a cluster.
 func FreeDisk(cluster bool) string {
 	if cluster {
 		return atAPIServer.Replace(freeDisk)

@@ -23,7 +23,8 @@ const (
 const supported = "a manifest may hold Pod, ConfigMap, Secret, Service, ServiceAccount, " +
 	"PersistentVolume and PersistentVolumeClaim (v1), RuntimeClass (node.k8s.io/v1), and CSIDriver (storage.k8s.io/v1)"
 
-// objectKind returns the kind with this name, if objects other than pods of this kind may be in manifests; else "".
+// objectKind returns the kind with this name if it is a kind of objects, other than pods, that manifests may define;
+// else "".
 func objectKind(kind string) podobject.Kind {
 	if k := podobject.Kind(kind); k.Known() {
 		return k
@@ -68,7 +69,8 @@ func (d *decoder) refuse(n *yaml.Node, kind podobject.Kind, path, message string
 	})
 }
 
-// item reads one object. defaultKind is its kind if it has no field kind, which the items of a PodList may omit.
+// item reads one object. defaultKind is the object's kind if the object has no field kind, which the items of a PodList
+// may omit.
 func (d *decoder) item(item *yaml.Node, defaultKind string) {
 	n := yaml.Deref(item)
 	kind := yaml.Text(n, "kind")
@@ -100,7 +102,7 @@ func (d *decoder) item(item *yaml.Node, defaultKind string) {
 }
 
 // read reads a document into the argument into, and reports whether that succeeded. Unknown and repeated fields are
-// left out; they are errors in r, but don't make it fail.
+// left out; they are added to the errors of r, but don't make read fail.
 func (d *decoder) read(n *yaml.Node, r *rules, into any) bool {
 	y := yaml.Decoder{Rules: r, Merge: true, AliasBudget: d.aliasBudget}
 	y.Decode(n, into)
@@ -135,8 +137,8 @@ type listFields struct {
 	Items      yaml.Node `json:"items"`
 }
 
-// list reads the items of a list, and adds errors of the list itself as a document of its own. itemKind is the kind
-// of items without a field kind; "" if each item needs one.
+// list reads the items of a list, and adds errors of the list itself as a separate document. itemKind is the kind of
+// items without a field kind; "" if each item needs the field.
 func (d *decoder) list(n *yaml.Node, itemKind string) {
 	var l listFields
 	var r rules

@@ -20,8 +20,8 @@ type rules struct {
 	errors []Error
 }
 
-// Fail implements yaml.Rules. It always returns true, so that the rest of the document is read: a worse error may
-// follow.
+// Fail implements yaml.Rules. It always returns true, so that the rest of the document is also checked: it may contain
+// a more serious error.
 func (r *rules) Fail(n *yaml.Node, path, message string) bool {
 	switch {
 	case len(r.errors) < maxErrors:
@@ -89,7 +89,7 @@ func (r *rules) plainField() string {
 	return "data"
 }
 
-// want returns the type that the field must have instead of that of n, as words for a message, with advice.
+// want returns the type that the field must have, instead of the type of n, as words for a message, with advice.
 func want(t reflect.Type, n *yaml.Node) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:

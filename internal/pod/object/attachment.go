@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// CSIPlugin is the name of the plugin of CSI volumes in the unique names of volumes.
+// CSIPlugin is the prefix in the unique names of CSI volumes, the name of the CSI volume plugin.
 const CSIPlugin = "kubernetes.io/csi"
 
 // AttachmentName is the name of the VolumeAttachment of a CSI volume at a node.

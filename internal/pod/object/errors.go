@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrRefused is wrapped by the error for an object that a manifest defines, but that can't be used because of a
-// mistake in the manifest. The error says where the manifest is.
+// ErrRefused is wrapped by the error for an object that a manifest defines, but that can't be used because of a mistake
+// in the manifest. The error names the manifest's path or URL.
 var ErrRefused = errors.New("there is a mistake in its manifest")
 
 // Unknown is the error for an object that may or may not exist, because it wasn't read yet or couldn't be read. Pods
-// that wait for the object are woken when it was read.
+// that wait for the object are woken once it has been read.
 type Unknown struct {
 	// Key is the requested object; without a name it stands for all objects of the kind.
 	Key Key
@@ -53,15 +53,16 @@ func NotBefore(err error) time.Time {
 	return time.Time{}
 }
 
-// reading returns the error for an object while not all manifests were read yet: one of them may define it.
+// reading returns the error for an object while some manifests haven't been read yet: one of them may define the
+// object.
 func reading(k Key) error { return &Unknown{Key: k, Why: "manifests are still being read"} }
 
 // notFound is the error for an object that no manifest defines, or only an invalid one. Because of its method
 // Status, IsNotFound of k8s.io/apimachinery/pkg/api/errors is true for it.
 type notFound struct {
 	key Key
-	// refused is the place of the manifest that defines the object but can't be used; empty if there is no such
-	// manifest.
+	// refused is the path or URL of the manifest that defines the object if the object can't be used; empty if there is
+	// no such manifest.
 	refused string
 }
 

@@ -145,7 +145,7 @@ func (k Key) Object() pod.Object {
 	return pod.Object{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
-// String returns the key for people: "ConfigMap default/app", "RuntimeClass kata".
+// String returns the key as text for people: "ConfigMap default/app", "RuntimeClass kata".
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return string(k.Kind) + " " + k.Name

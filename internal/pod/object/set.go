@@ -10,8 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Set contains all objects that manifests define at one time. It is immutable, and so are the objects that it
-// returns. To find out whether objects changed, compare the pointers of two sets: desired.Set keeps its Set until an
+// Set contains all objects that manifests define at one time. It is immutable, and so are the objects that it returns.
+// To find out whether objects changed, compare the pointers of two sets: desired.Set holds the same *Set until an
 // object or Synced changes.
 type Set struct {
 	list     []*Desired
@@ -48,8 +48,9 @@ func NewSet(list []*Desired, synced bool) *Set {
 	return s
 }
 
-// WithRefused returns a copy of the set that also has the objects that can't be used because of mistakes. origins
-// maps them to the places of the manifests that define them. The error for such an object names that place.
+// WithRefused returns a copy of the set that also has the objects that can't be used because of mistakes. origins maps
+// these objects to the paths or URLs of the manifests that define them. The error for such an object names the path or
+// URL.
 func (s *Set) WithRefused(origins map[Key]string) *Set {
 	next := *s
 	next.refused = maps.Clone(origins)
@@ -62,7 +63,7 @@ func (s *Set) List() []*Desired { return s.list }
 // Get returns the object with this key, or nil.
 func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
 
-// Equal reports whether two sets contain the same objects, by pointer, and the same refused ones.
+// Equal reports whether two sets contain the same objects, by pointer, and the same refused objects.
 func (s *Set) Equal(other *Set) bool {
 	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) &&
 		maps.Equal(s.refused, other.refused)
@@ -84,7 +85,7 @@ func (s *Set) Changed(before *Set) []pod.Object {
 		switch k.Kind {
 		case PersistentVolume: // a claim waits for any volume that fits
 			changed[pod.Object{Kind: string(PersistentVolumeClaim)}] = struct{}{}
-		case ServiceAccount: // it lists the pull secrets of its pods
+		case ServiceAccount: // the ServiceAccount lists the pull secrets of its pods
 			changed[pod.Object{Kind: string(Secret), Namespace: k.Namespace}] = struct{}{}
 		}
 	}

@@ -31,8 +31,8 @@ type View interface {
 	// PersistentVolumes returns all PersistentVolumes, sorted by name. If some of them may be missing, it returns an
 	// error: to choose the best one, or to decide that none fits, a caller needs all of them.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
-	// CSIDriver returns the CSIDriver of the CSI driver with this name. A driver may have none: a caller uses the
-	// defaults of one that is missing, but waits for one that is Unknown.
+	// CSIDriver returns the CSIDriver object of the CSI driver with this name. A driver needn't have an object: if it
+	// is missing, a caller uses defaults; if it is Unknown, a caller waits.
 	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	// VolumeAttachment returns the VolumeAttachment with this name. No manifest defines one.
 	VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
@@ -44,9 +44,9 @@ type View interface {
 	Token(ctx context.Context, r TokenRequest) (Token, error)
 }
 
-// Finder returns the View of each pod. There may be two objects of the same kind and name, one for pods from
-// manifests, the other for pods of an API server. Only the pod's Source determines which of them it sees; if that
-// one is missing, the pod doesn't see the other.
+// Finder returns the View of each pod. There may be two objects of the same kind and name, one for pods from manifests,
+// the other for pods of an API server. Only the pod's Source determines which of the two the pod sees; if that object
+// is missing, the pod doesn't see the other one either.
 type Finder interface {
 	For(*pod.Desired) View
 	// Await waits a few seconds for the responses to all of the pod's requests, so that the first request for an
@@ -97,9 +97,9 @@ func (l *Local) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeCla
 	return lookUp[*nodev1.RuntimeClass](l.current(), Key{Kind: RuntimeClass, Name: name})
 }
 
-// Services returns the services of a namespace that were read so far: a source that can't be reached must not hold
-// up pods of other sources, which most likely don't use its services. The pods and objects of one source are read
-// together.
+// Services returns the services of a namespace that were read so far. It doesn't wait for all sources: a source that
+// can't be reached must not delay pods of other sources, which most likely don't use its services. The pods and objects
+// of one source are read together.
 func (l *Local) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
 	return l.current().services[namespace], nil
 }

@@ -34,14 +34,16 @@ func roundUp(list v1.ResourceList) {
 	for name, q := range list {
 		q = q.DeepCopy()
 		q.RoundUp(resource.Milli)
-		// even if the value is the same: it may be formatted differently now, which changes a static pod's UID
+		// The quantity is stored even if the value is the same: it may be formatted differently now, which changes a
+		// static pod's UID.
 		list[name] = q
 	}
 }
 
 // podResources sets missing pod-level resources (KEP-2837). A missing limit of huge pages becomes the sum over the
-// containers. If the pod has pod-level limits, a missing request becomes the sum over the containers if any of them
-// has the request, else the pod-level limit. For huge pages, which can't be overcommitted, it becomes the limit.
+// containers. If the pod has pod-level limits, it also sets missing requests. A missing request becomes the sum over
+// the containers if any of them has the request, otherwise the pod-level limit. A missing request of huge pages, which
+// can't be overcommitted, becomes the limit.
 func podResources(p *v1.Pod) {
 	r := p.Spec.Resources
 	if r == nil {

@@ -53,9 +53,9 @@ func values[T ~string](list ...T) (reflect.Type, []string) {
 	return reflect.TypeFor[T](), texts
 }
 
-// UnknownValues returns an error for each field of an enumeration type with a value that this node doesn't support.
-// An API server accepts only valid values, but a newer one may have more of them. The medium of an emptyDir isn't
-// checked, as API servers don't check it: a pod with an unknown medium waits, because its volume can't be made.
+// UnknownValues returns an error for each field of an enumeration type with a value that this node doesn't support. An
+// API server accepts only valid values, but a newer API server may support more values. The medium of an emptyDir isn't
+// checked, because API servers don't check it: a pod with an unknown medium waits, because its volume can't be created.
 func UnknownValues(p *v1.Pod) field.ErrorList {
 	w := enumWalk{known: enums()}
 	w.walk(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })
@@ -67,7 +67,8 @@ type enumWalk struct {
 	errs  field.ErrorList
 }
 
-// walk checks a value and all values below it. It calls at, which makes the path of the value, only for an error.
+// walk checks a value and all values below it. The function at returns the path of the value; walk calls it only for an
+// error.
 func (w *enumWalk) walk(v reflect.Value, at func() *field.Path) {
 	switch v.Kind() {
 	case reflect.Pointer:

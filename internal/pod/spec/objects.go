@@ -60,11 +60,11 @@ func ValidateObject(o object.Object) field.ErrorList {
 	return errs
 }
 
-// Frozen returns the reasons why an edit of its manifest may not change an object from old to new: an immutable
-// ConfigMap or Secret keeps its data, and stays immutable. old has all defaults. Other edits that an API server
-// refuses (of a Secret's type, of a RuntimeClass' handler, of a CSIDriver's volumeLifecycleModes, of a
-// PersistentVolumeClaim's request or the location of a PersistentVolume's data) are allowed, because the author of the
-// manifest makes them. A bound claim stays bound to its volume after any edit of the manifests of the two: see
+// Frozen returns an error for each change from old to new that an edit of a manifest may not make: an immutable
+// ConfigMap or Secret keeps its data, and stays immutable. old has all defaults. Other edits that an API server refuses
+// (of a Secret's type, of a RuntimeClass' handler, of a CSIDriver's volumeLifecycleModes, of a PersistentVolumeClaim's
+// request or the location of a PersistentVolume's data) are allowed, because the author of the manifest makes them. A
+// bound claim stays bound to its volume, even if the manifest of the claim or of the volume is edited: see
 // internal/volume/binder.
 func Frozen(old, new object.Object) field.ErrorList {
 	switch old := old.(type) {

@@ -12,8 +12,7 @@ import (
 
 // persistentVolume checks a PersistentVolume. It accepts all types of the API: a type that this build can't mount is
 // reported when a pod uses the volume. It also accepts the reclaim policies Delete and Recycle, which manifests of
-// local volumes often have: nothing here deletes the data, and an event about the pod that uses the volume reports
-// that.
+// local volumes often have. Nothing on this node deletes the data; an event of the pod that uses the volume says so.
 func persistentVolume(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	errs := capacity(s.Capacity, at.Child("capacity"))
 	errs = append(errs, validation.AccessModes(s.AccessModes, at.Child("accessModes"))...)

@@ -26,10 +26,9 @@ func runtimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// ApplyRuntimeClass does for a pod with a RuntimeClass what the admission of an API server does (KEP-688, and the
-// API's comments on RuntimeClass): it sets the class' overhead and scheduling settings in the pod's spec, in place.
-// It is idempotent. If the pod contradicts its class, conflict names the field, and the caller has to drop s, which
-// may be partly changed.
+// ApplyRuntimeClass sets the overhead and the scheduling settings of a pod's RuntimeClass in the pod's spec, in place,
+// like the admission of an API server (KEP-688, and the API's comments on RuntimeClass). It is idempotent. If the pod
+// contradicts its class, conflict names the field, and the caller has to discard s, which may be partly changed.
 func ApplyRuntimeClass(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) {
 	if why := admitOverhead(s, class); why != "" || class.Scheduling == nil {
 		return why

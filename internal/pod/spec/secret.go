@@ -15,7 +15,7 @@ import (
 const redacted = "<secret contents redacted>"
 
 // secretDefaults sets the default type of a Secret. It moves the plain text values from stringData, which is
-// write-only, to data, where they replace values with the same keys.
+// write-only, to data, where each value replaces a value with the same key.
 func secretDefaults(s *v1.Secret) {
 	orDefault(&s.Type, v1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
@@ -39,7 +39,8 @@ func secret(s *v1.Secret) field.ErrorList {
 	return append(errs, secretType(s, at)...)
 }
 
-// secretType checks that a Secret has the data that its type demands. Types that aren't the API's demand nothing.
+// secretType checks that a Secret has the data that its type requires. Types that the API doesn't define require
+// nothing.
 func secretType(s *v1.Secret, at *field.Path) field.ErrorList {
 	switch s.Type {
 	case v1.SecretTypeServiceAccountToken:
@@ -85,7 +86,7 @@ func dockerConfig(s *v1.Secret, key string, at *field.Path) field.ErrorList {
 		return missing(s, key, at)
 	}
 	var object map[string]json.RawMessage
-	if json.Unmarshal(data, &object) != nil { // the error may quote the text
+	if json.Unmarshal(data, &object) != nil { // the decoder's error isn't used: it may quote the text
 		return field.ErrorList{field.Invalid(at.Key(key), redacted, "must be a JSON object"+needs(s))}
 	}
 	return nil

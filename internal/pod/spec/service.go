@@ -15,8 +15,8 @@ import (
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// serviceDefaults sets the defaults that an API server sets, but allocates nothing: missing addresses, node ports
-// and IP families stay missing.
+// serviceDefaults sets the same defaults as an API server, but allocates nothing: missing addresses, node ports and IP
+// families stay missing.
 func serviceDefaults(s *v1.ServiceSpec) {
 	orDefault(&s.Type, v1.ServiceTypeClusterIP)
 	orDefault(&s.SessionAffinity, v1.ServiceAffinityNone)

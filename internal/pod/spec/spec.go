@@ -1,11 +1,10 @@
-// Package spec fills in the defaults of pods and other objects from manifests, and validates every field, by the
-// rules of v1 in Kubernetes 1.36. It replaces the API server, which a static pod never passes: the same manifest
-// must have the same meaning on this node and in a cluster. The default values are those that the comments of
-// k8s.io/api/core/v1 name.
+// Package spec fills in the defaults of pods and other objects from manifests, and validates every field, by the rules
+// of v1 in Kubernetes 1.36. It has the role of the API server, which never processes a static pod: the same manifest
+// must have the same meaning on this node and in a cluster. The default values are those in the comments of
+// k8s.io/api/core/v1.
 //
-// Scheduling fields are validated, too: no scheduler uses those of a static pod, but the same file must be valid
-// here and in a cluster. Package validation checks the fields of containers, volumes, security contexts and
-// resources.
+// Scheduling fields are validated, too: no scheduler uses those of a static pod, but the same file must be valid here
+// and in a cluster. Package validation checks the fields of containers, volumes, security contexts and resources.
 //
 // No error contains a value of a Secret.
 package spec

@@ -19,15 +19,15 @@ const Component = "deckhand"
 // combinedPrefix begins the message of an entry that combines events with different messages.
 const combinedPrefix = "(combined from similar events): "
 
-// maxMessage is the largest length of a message, and of an annotation's value, in bytes: 10 KiB of a probe's output,
-// the kubelet's limit, and the text before it.
+// maxMessage is the maximum length of a message, and of an annotation's value, in bytes. It allows for 10 KiB of a
+// probe's output (the kubelet's limit) and the text before it.
 const maxMessage = 10<<10 + 128
 
-// Entry is one event, or several similar ones. Callers of Add set Object, Type, Reason, Message, and perhaps
+// Entry is one event, or several similar ones. Callers of Add set Object, Type, Reason, Message, and optionally
 // Annotations and Component; the recorder sets the rest.
 type Entry struct {
-	// ID identifies the entry during the recorder's lifetime. A reader that has an entry with this ID already
-	// replaces it.
+	// ID identifies the entry during the recorder's lifetime. A reader that already has an entry with this ID replaces
+	// it.
 	ID uint64
 	// Seq increases with every recorded event: it orders entries by the last time that they were recorded.
 	Seq uint64

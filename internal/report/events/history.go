@@ -31,22 +31,22 @@ const (
 	maxStored = 1 << 10
 	// lineRoom is the overhead of each line of the file in bytes, recordRoom the overhead of each record.
 	lineRoom, recordRoom = 128, 32
-	// fairAge is the age from which entries are removed in order of age, whichever object they are about.
+	// fairAge is the age above which entries are removed in order of age, regardless of the object that they are about.
 	fairAge = 24 * time.Hour
-	// saveEvery is the shortest time between two writes, retryEvery that after a failed write.
+	// saveEvery is the minimum time between two writes, retryEvery the minimum time after a failed write.
 	saveEvery  = 10 * time.Second
 	retryEvery = time.Minute
 )
 
 // History combines the entries of a Recorder with those of earlier agents, which it reads from a file. A burst of
 // events costs one write per saveEvery. When the records take too much space, entries older than a day are removed
-// first, then entries of the object whose entries take the most, so that one pod doesn't displace the events of
-// others. The file is optional: errors are logged only. Safe for concurrent use.
+// first, then entries of the object whose entries take the most space, so that one pod doesn't displace the events of
+// others. The file is optional: errors are logged only. History is safe for concurrent use.
 type History struct {
 	recorder *Recorder
 	file     *checkpoint.Log
 	log      logr.Logger
-	// failed reports whether the last write failed. Only Run uses it.
+	// failed says that the last write failed. Only Run uses it.
 	failed bool
 
 	mu sync.Mutex
@@ -54,7 +54,7 @@ type History struct {
 	base uint64
 	// followed is the recorder's Seq up to which stored is current.
 	followed uint64
-	// stored maps IDs to entries; size is the sum of their records in bytes.
+	// stored maps IDs to entries; size is the total size of their records in bytes.
 	stored map[uint64]*storedEntry
 	size   int
 	// dirty has the IDs of records to write or, if stored doesn't have them, to remove.
@@ -99,7 +99,7 @@ func (h *History) Restore() error {
 		var r record
 		id, malformed := strconv.ParseUint(name, 10, 63)
 		if malformed != nil || json.Unmarshal(text, &r) != nil || r.Seq < id || r.Seq >= 1<<63 {
-			continue // removed when the file is replaced
+			continue // an unusable record; it disappears when the file is replaced
 		}
 		h.put(id, r, text)
 		h.base = max(h.base, r.Seq)
@@ -111,7 +111,7 @@ func (h *History) Restore() error {
 	return err
 }
 
-// Run writes changes until ctx ends, and the last ones then. The error is nil.
+// Run writes changes until ctx ends, and then the remaining ones. The error is nil.
 func (h *History) Run(ctx context.Context) error {
 	changed, stop := h.recorder.Watch()
 	defer stop()
@@ -139,7 +139,7 @@ func (h *History) Run(ctx context.Context) error {
 
 // List returns the entries, those that occurred most recently last.
 func (h *History) List() []Entry {
-	current := h.recorder.List() // first, so that an entry that the recorder drops meanwhile is still in stored
+	current := h.recorder.List() // read before stored, which still has the entries that the recorder drops now
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.number(current)
@@ -214,7 +214,7 @@ func (h *History) save() bool {
 		h.mu.Lock()
 		maps.Copy(h.dirty, dirty)
 		if len(h.dirty) > 2*len(h.stored) {
-			// Most of these records have been removed; a replacement of the file doesn't have to write them.
+			// Most of these records have been removed, and a replacement of the file doesn't write removed records.
 			h.file.Outgrow()
 			h.markAll()
 		}
@@ -273,8 +273,8 @@ func (h *History) drop(id uint64) {
 	}
 }
 
-// trim removes entries once their records take more than maxLive bytes, until they take seven eighths of that: not
-// every new entry then causes a removal. h.mu is held.
+// trim removes entries once their records take more than maxLive bytes. It removes entries until their records take
+// seven eighths of that, so that not every new entry causes a removal. h.mu is held.
 func (h *History) trim(now time.Time) {
 	const enough = maxLive - maxLive/8
 	if h.size <= maxLive {
@@ -285,7 +285,8 @@ func (h *History) trim(now time.Time) {
 		h.drop(e.ID)
 		h.dirty[e.ID] = true
 	}
-	// Entries count towards a name whatever their UID is: a pod that is recreated again and again is one object.
+	// object identifies the object of an entry without its UID: all pods of the same name count as one object, so that
+	// a pod that is recreated continuously doesn't get more space.
 	type object struct{ kind, namespace, name string }
 	type share struct {
 		entries []*storedEntry

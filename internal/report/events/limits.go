@@ -11,17 +11,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// The limits, and the groups of events that they apply to, are those of client-go's EventCorrelator.
+// The limits are those of client-go's EventCorrelator, and so are the groups of events to which they apply.
 const (
 	// maxRemembered is the number of groups of similar events, and of rate limits, that are remembered; the least
 	// recently used are dropped.
 	maxRemembered = 4096
-	// maxAlike is how many different contents of otherwise equal events get an entry of their own. Further ones
-	// are combined until no such event occurred for alikeInterval.
+	// maxAlike is the number of different contents of otherwise equal events that get their own entries. Events with
+	// further contents are combined into one entry, until no such event has occurred for alikeInterval.
 	maxAlike      = 10
 	alikeInterval = 10 * time.Minute
-	// burst is how many events of one type a component may record about an object at once; it gets one more every
-	// refill.
+	// burst is the number of events of one type that a component may record about an object at once; after that, it may
+	// record one more event every refill.
 	burst  = 25
 	refill = 5 * time.Minute
 )
@@ -35,7 +35,7 @@ type similar struct {
 
 // budget is the rate limit of one source: a token bucket.
 type budget struct {
-	// full is when the bucket is full again; each event puts that off by one refill.
+	// full is the time at which the bucket is full again; each event postpones that by one refill.
 	full time.Time
 }
 

@@ -26,8 +26,8 @@ type Recorder struct {
 	watchers wake.Group
 }
 
-// held is an entry in the recorder. touched is the recorder's newest Seq when the entry's event last occurred, even
-// if the rate limit kept that occurrence from readers.
+// held is an entry in the recorder. touched is the recorder's newest Seq at the time of the last occurrence of the
+// entry's event, even if readers don't see that occurrence because of the rate limit.
 type held struct {
 	Entry
 	touched uint64
@@ -38,8 +38,8 @@ type held struct {
 type Stats struct {
 	// Taken is the number of events.
 	Taken uint64
-	// Repeated is the number of events that were counted in an entry with the same message, Combined of those in an
-	// entry that combines several messages.
+	// Repeated is the number of events that were counted in an entry with the same message, Combined the number of
+	// events that were counted in an entry that combines several messages.
 	Repeated, Combined uint64
 	// Withheld is the number of events that were counted in an entry, but not reported to readers because of the rate
 	// limit.
@@ -133,8 +133,9 @@ func (r *Recorder) List() []Entry {
 	return list
 }
 
-// Since returns the entries that were recorded after this Seq, in that order; 0 is for all. To read on, pass the
-// Seq of the last entry. An entry that was recorded several times in between is returned once, in its newest state.
+// Since returns the entries that were recorded after the one with this Seq, in that order; 0 returns all entries. To
+// continue reading, pass the Seq of the last entry. An entry that was recorded several times in between is returned
+// once, in its newest state.
 func (r *Recorder) Since(seq uint64) []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

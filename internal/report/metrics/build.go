@@ -31,8 +31,8 @@ func kubernetesBuild(f factory, b buildinfo.Info) {
 		})
 }
 
-// stability makes the metrics that count those with the kubelet's names by Kubernetes' stability levels. None of them
-// is deprecated, hidden or disabled.
+// stability makes the metrics that count, by Kubernetes' stability levels, the metrics with the kubelet's names. None
+// of the counted metrics is deprecated, hidden or disabled.
 func stability(f factory) {
 	none := func(map[string]int) int { return 0 }
 	collect(f, func() map[string]int { return f.levels },

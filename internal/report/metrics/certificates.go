@@ -58,7 +58,7 @@ func (c *Certificate) Renewed(age time.Duration) {
 	}
 }
 
-// Failed records an attempt to renew the certificate that yielded none.
+// Failed records a failed attempt to renew the certificate.
 func (c *Certificate) Failed() {
 	if c.failed != nil {
 		c.failed.Inc()

@@ -9,14 +9,14 @@ type PodCounts struct {
 	// Containers counts the runtime's containers by state.
 	Containers map[pod.ContainerState]int
 	// Desired counts the pods that the sources assign to this node, Active those desired pods that run or may still
-	// run. The key says whether they are static.
+	// run. The key says whether the pods are static.
 	Desired, Active map[bool]int
 	// Mirrors counts the static pods that have a mirror pod.
 	Mirrors int
 	// InProgressResizes and PendingResizes count pods; PendingResizes by the reason, "deferred" or "infeasible".
 	InProgressResizes int
 	PendingResizes    map[string]int
-	// EphemeralContainers counts those in the desired pods.
+	// EphemeralContainers counts the ephemeral containers in the desired pods.
 	EphemeralContainers int
 	// Working counts the pods that have a worker, by the worker's state.
 	Working map[WorkerState]int
@@ -73,7 +73,7 @@ func (m *Metrics) CollectPods(count func() PodCounts) {
 	)
 }
 
-// byStatic declares a gauge of pods by whether they are static.
+// byStatic declares a gauge that counts static and other pods separately.
 func byStatic(name, help string, pods func(PodCounts) map[bool]int) computed[PodCounts] {
 	return gaugeVec(name, help, func(n PodCounts, add series) {
 		for _, static := range []bool{false, true} {

@@ -5,11 +5,11 @@ package metrics
 type EventStats struct {
 	// Taken is the number of events.
 	Taken uint64
-	// Repeated is the number of events that were counted in an entry with the same message, Combined of those in an
-	// entry that combines several messages.
+	// Repeated is the number of events that were counted in an entry with the same message, Combined the number of
+	// events that were counted in an entry that combines several messages.
 	Repeated, Combined uint64
 	// Withheld is the number of events that were counted in an entry, but not reported because of the rate limit;
-	// Dropped is the number of events that it discarded.
+	// Dropped is the number of events that the rate limit discarded.
 	Withheld, Dropped uint64
 	// Forgotten is the number of events in entries that newer entries have evicted.
 	Forgotten uint64

@@ -25,7 +25,8 @@ func newEvictions(f factory) *Evictions {
 // ephemeralcontainerfs.limit for the pod's own limits, memory.available and others for the node's.
 func (e *Evictions) Evicted(signal string) { e.pods.WithLabelValues(signal).Inc() }
 
-// Decided records the age of the figures by which the node's pressure was judged, by its signal.
+// Decided records the age of the measurement on which a decision about the node's pressure was based, by the eviction
+// signal.
 func (e *Evictions) Decided(signal string, age time.Duration) {
 	e.ages.WithLabelValues(signal).Observe(age.Seconds())
 }

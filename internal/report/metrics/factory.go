@@ -15,7 +15,7 @@ type factory struct {
 	registry *prometheus.Registry
 	// levels counts the metrics with the kubelet's names by their stability level.
 	levels map[string]int
-	// described lists all metrics made; nil if nobody reads it.
+	// described lists all metrics that were made; nil if no caller needs the list.
 	described *[]Description
 }
 

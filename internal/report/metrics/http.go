@@ -53,7 +53,7 @@ func (h *HTTP) startRequest(verb, pattern, server string, longRunning bool) (don
 	}
 }
 
-// method and path limit the number of label values, whatever clients send.
+// method and path convert what clients send to a limited number of label values.
 func method(name string) string {
 	switch name {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions,

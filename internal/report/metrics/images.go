@@ -18,7 +18,7 @@ func newImages(f factory) *Images {
 		requests: f.counterVec("kubelet_image_manager_ensure_image_requests_total",
 			"Number of ensure-image requests processed by the kubelet.",
 			"pull_policy", "present_locally", "pull_required"),
-		// A label value takes no memory before its first pull.
+		// A histogram uses memory for a label value only after the first pull with this value.
 		pulls: f.histogramVec("kubelet_image_pull_duration_seconds", "Duration in seconds to pull an image.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 			"image_size_in_bytes"),
@@ -48,8 +48,8 @@ const (
 	gib = 1 << 30
 )
 
-// sizes are the values of the label image_size_in_bytes, except those for unknown sizes and for sizes above the
-// last.
+// sizes are the values of the label image_size_in_bytes, except the values for unknown sizes and for sizes above the
+// last one.
 var sizes = [...]struct {
 	atMost int64 // in bytes
 	label  string

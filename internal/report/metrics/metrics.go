@@ -1,5 +1,5 @@
-// Package metrics defines the agent's metrics, in a Prometheus registry of its own. Names, types, labels and
-// buckets are the kubelet's where it has the same metric, so that its dashboards and alerts work; see
+// Package metrics defines the agent's metrics, in its own Prometheus registry. If the kubelet has the same metric,
+// name, type, labels and buckets are the kubelet's, so that its dashboards and alerts work; see
 // https://kubernetes.io/docs/reference/instrumentation/metrics/.
 //
 // Each area of the agent has a recorder that implements small interfaces of its callers. Recorders are safe for
@@ -19,7 +19,7 @@ import (
 // Info describes the node and the build, which don't change while the agent runs.
 type Info struct {
 	NodeName string
-	// Version is the agent's version, Build the sources and the toolchain it was built with.
+	// Version is the agent's version, Build the sources and the toolchain from which it was built.
 	Version string
 	Build   buildinfo.Info
 }
@@ -109,7 +109,7 @@ func handler(from prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		// If a collector fails, the metrics of the others are still served.
 		ErrorHandling: promhttp.ContinueOnError,
-		// A compressor uses far more memory than it would save.
+		// A compressor would use far more memory than compression would save.
 		DisableCompression: true,
 	})
 }

@@ -34,8 +34,8 @@ func newPLEG(f factory) *PLEG {
 	}
 }
 
-// Relisted records a relist of all pods: when it began, its duration, and the time since the previous one began,
-// zero for the first. If it succeeded, the cache was complete as of begun.
+// Relisted records a relist of all pods: when it began, its duration, and the time since the beginning of the previous
+// relist, zero for the first one. If it succeeded, the cache is complete as of begun.
 func (p *PLEG) Relisted(begun time.Time, took, interval time.Duration, err error) {
 	p.relistDuration.Observe(took.Seconds())
 	if interval > 0 {
@@ -55,7 +55,8 @@ func (p *PLEG) EventDiscarded() { p.discarded.Inc() }
 // Event records the age of an event when it was received from the stream.
 func (p *PLEG) Event(latency time.Duration) { p.latency.Observe(latency.Seconds()) }
 
-// Stream records that the runtime's event stream was opened (nil), couldn't be opened, or broke off.
+// Stream records an event of the runtime's event stream: it was opened (err is nil), or it couldn't be opened or was
+// interrupted (err).
 func (p *PLEG) Stream(err error) {
 	if err != nil {
 		p.failed.Inc()

@@ -74,17 +74,17 @@ func newPods(f factory) *Pods {
 	}
 }
 
-// Running records that all containers of a new pod run, with the time since the pod was first seen; other is the part
-// of that time that image pulls and init containers took. A pod from a manifest counts as created when it is first
-// seen.
+// Running records that all containers of a new pod run, with the time since the agent first saw the pod; other is the
+// part of that time that image pulls and init containers took. A pod from a manifest counts as created when the agent
+// first sees it.
 func (p *Pods) Running(sinceSeen, other time.Duration) {
 	p.startDuration.Observe(sinceSeen.Seconds())
 	p.startTotal.Observe(sinceSeen.Seconds())
 	p.startSLI.Observe(max(sinceSeen-other, 0).Seconds())
 }
 
-// Added records that a pod with this number of main containers got its worker, with the time since it was first
-// seen.
+// Added records that a pod with this number of main containers got its worker, with the time since the agent first saw
+// the pod.
 func (p *Pods) Added(containers int, sinceSeen time.Duration) {
 	p.perPod.Observe(float64(containers))
 	p.workerStart.Observe(sinceSeen.Seconds())

@@ -13,11 +13,11 @@ type ReloadResult string
 const (
 	// ReloadApplied: the new configuration is in force.
 	ReloadApplied ReloadResult = "applied"
-	// ReloadUnchanged: the configuration read is in force already.
+	// ReloadUnchanged: the configuration that was read is already in force.
 	ReloadUnchanged ReloadResult = "unchanged"
 	// ReloadRefused counts configurations with changes that take effect only after a restart of the agent.
 	ReloadRefused ReloadResult = "refused"
-	// ReloadInvalid: the configuration read is invalid.
+	// ReloadInvalid: the configuration that was read is invalid.
 	ReloadInvalid ReloadResult = "invalid"
 )
 

@@ -49,8 +49,8 @@ func (r *Resources) Rejected(reason pod.Reason) { r.rejections.WithLabelValues(s
 // Preempted records that a pod is preempted because another pod needs a resource such as "memory".
 func (r *Resources) Preempted(resource string) { r.preemptions.WithLabelValues(resource).Inc() }
 
-// ResizeRequested records that a container's "requests" or "limits" of "cpu" or "memory" were edited: "add", "remove",
-// "increase" or "decrease".
+// ResizeRequested records an edit of a container's "requests" or "limits" (requirement) of "cpu" or "memory"
+// (resource). operation is "add", "remove", "increase" or "decrease".
 func (r *Resources) ResizeRequested(resource, requirement, operation string) {
 	r.requested.WithLabelValues(resource, requirement, operation).Inc()
 }

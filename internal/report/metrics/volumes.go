@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The values of the label operation_name. VolumeMount includes updates of a volume's content: the kubelet updates
-// by mounting again, and has no name for that.
+// The values of the label operation_name. VolumeMount includes updates of a volume's content: the kubelet updates a
+// volume by mounting it again, and has no separate name for that.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
 )
 
-// The values of the label metric_source: how usage is measured. SourceDu is a walk through the directory, under the
-// kubelet's name; the agent doesn't run du.
+// The values of the label metric_source, which says how usage is measured. SourceDu stands for a walk through the
+// directory. The name is the kubelet's; the agent doesn't run du.
 const (
 	SourceDu     = "du"
 	SourceQuota  = "fsquota"
@@ -90,8 +90,8 @@ func (v *Volumes) Completed(plugin, operation string, took time.Duration) {
 	v.total.WithLabelValues(plugin, operation).Observe(took.Seconds())
 }
 
-// OrphanCleaned records that the volumes of a pod that no source has were cleaned up, or couldn't be. The metrics
-// count since the agent started: there is no periodic sweep.
+// OrphanCleaned records that the volumes of a pod that no source has were cleaned up, or couldn't be. The metrics count
+// all pods since the agent started, because there is no periodic sweep.
 func (v *Volumes) OrphanCleaned(pod types.UID, failed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,7 +113,7 @@ func (v *Volumes) Reconstructed(failed bool) {
 }
 
 // CSICall records a call to a CSI driver with the whole gRPC name of its method, and its status code. migrated says
-// that it was for a volume of a kind that the driver has replaced, such as awsElasticBlockStore.
+// that the call was for a volume of a kind that the driver has replaced, such as awsElasticBlockStore.
 func (v *Volumes) CSICall(driver, method, code string, migrated bool, took time.Duration) {
 	v.calls.WithLabelValues(driver, method, code, strconv.FormatBool(migrated)).Observe(took.Seconds())
 }
@@ -121,7 +121,7 @@ func (v *Volumes) CSICall(driver, method, code string, migrated bool, took time.
 // ImageRequested records an attempt to provide the image of a volume.
 func (v *Volumes) ImageRequested() { v.imagesRequested.Inc() }
 
-// ImageMounted records the result of that attempt: the image is ready for the runtime to mount, or isn't.
+// ImageMounted records the result of an attempt to provide the image of a volume: whether the runtime can mount it.
 func (v *Volumes) ImageMounted(failed bool) {
 	if failed {
 		v.imagesFailed.Inc()

@@ -64,9 +64,9 @@ func initWord(p *v1.Pod) string {
 	return ""
 }
 
-// containersWord returns the STATUS that results from the containers: the state of the first one that is neither
-// running nor completed; empty if all are running. If some are completed and others are ready, it is Running or
-// NotReady.
+// containersWord returns the STATUS that results from the containers: the state of the first container that is neither
+// running nor completed; empty if all are running. If some are completed and at least one of the others is ready, it is
+// Running or, if the pod isn't Ready, NotReady.
 func containersWord(p *v1.Pod) string {
 	word, runs := "", false
 	for i := range p.Status.ContainerStatuses {
@@ -142,9 +142,9 @@ func Failure(p *v1.Pod) string {
 	return p.Status.Message
 }
 
-// Resumes reports whether a pod has failed because the node ran short of a resource, and is restarted once the node has
-// enough again: on a machine without a cluster no controller creates another pod. A pod that is never to be restarted
-// stays as it is.
+// Resumes reports whether a pod has failed because the node ran short of a resource, and will be restarted once the
+// node has enough of it again: on a machine without a cluster no controller creates another pod. It is false for a pod
+// with restartPolicy Never.
 func Resumes(p *v1.Pod, source pod.Source) bool {
 	disrupted := slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
@@ -250,8 +250,8 @@ func lastEnd(s *v1.ContainerStatus) time.Time {
 	return s.LastTerminationState.Terminated.FinishedAt.Time
 }
 
-// Age returns the AGE column: the time since the pod was created or, if that isn't set, since it was started on
-// this node.
+// Age returns the AGE column: the time since the pod was created or, if the creation time isn't set, since the pod was
+// started on this node.
 func Age(p *v1.Pod, now time.Time) string {
 	if !p.CreationTimestamp.IsZero() {
 		return Since(p.CreationTimestamp.Time, now)

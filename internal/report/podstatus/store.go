@@ -41,7 +41,7 @@ func NewStore() *Store {
 func (s *Store) Publish(uid types.UID, r pod.Report) {
 	p := *r.Desired.Pod
 	p.Status = *r.Status
-	if r.Stopping && p.DeletionTimestamp == nil { // otherwise the API server has set it
+	if r.Stopping && p.DeletionTimestamp == nil { // otherwise the timestamp is the API server's
 		at := metav1.NewTime(r.StoppingAt)
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, p.Spec.TerminationGracePeriodSeconds
 	}

@@ -1,5 +1,5 @@
-// Package tracing exports traces to an OpenTelemetry collector, as the kubelet does (KEP-2831): requests to the
-// HTTPS server, pod syncs, and the calls to the container runtime that these make.
+// Package tracing exports traces to an OpenTelemetry collector, as the kubelet does (KEP-2831). It traces requests to
+// the HTTPS server, pod syncs, and the calls to the container runtime during both.
 package tracing
 
 import (
@@ -23,7 +23,7 @@ import (
 // DefaultEndpoint is the default address of a collector for OTLP over gRPC.
 const DefaultEndpoint = "localhost:4317"
 
-// lastWords is how long the agent tries to export the remaining spans when it ends.
+// lastWords is the timeout for the export of the remaining spans when the agent ends.
 const lastWords = time.Second
 
 // Config configures a Tracing.
@@ -56,8 +56,8 @@ func New(c Config) *Tracing {
 // Provider returns the provider of tracers.
 func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 
-// Run exports spans in batches until ctx ends, and the remaining ones then. While the collector is unreachable,
-// spans are dropped; that is logged once.
+// Run exports spans in batches until ctx ends, and then the remaining ones. While the collector is unreachable, spans
+// are dropped, which is logged once.
 func (t *Tracing) Run(ctx context.Context) error {
 	endpoint := cmp.Or(t.conf.Endpoint, DefaultEndpoint)
 	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint),
@@ -81,7 +81,8 @@ func (t *Tracing) Run(ctx context.Context) error {
 	return nil
 }
 
-// teller logs once that the export fails, and once that it works again. The SDK would log each failed batch.
+// teller logs once that the export fails, and once that it works again. Without it, the SDK would log each failed
+// batch.
 type teller struct {
 	sdktrace.SpanExporter
 	endpoint string

@@ -20,8 +20,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
-// ensureImage makes the container's image available, and before that its volumes: an ephemeral container was added to
-// the pod after Prepare.
+// ensureImage makes the container's image available. Before that, it creates the volumes of an ephemeral container that
+// was added to the pod after Prepare.
 func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Container,
 	a pod.Action) (ref, message string, err error) {
 	p := d.Pod
@@ -68,7 +68,7 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 		return "", err
 	}
 	defer release()
-	// The volumes are checked again as late as possible: for a missing path the runtime would create a directory on
+	// The volumes are checked again as late as possible: if a path is missing, the runtime would create a directory on
 	// the host.
 	if err := r.recheck(ctx, p, pod.ContainerNamed(p, a.Container)); err != nil {
 		return "", err
@@ -207,7 +207,7 @@ func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	return err
 }
 
-// redacted replaces the error of a start whose text may contain a Secret's value.
+// redacted replaces the error of a start, because the error's text may contain a Secret's value.
 func redacted(err error) error {
 	if wait := waitFor(err.Error()); wait != "" {
 		return &pod.Failure{Reason: pod.ReasonRunContainerError, Wait: wait,
@@ -234,7 +234,7 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	// The link is made before the start, so that no container runs without it if the agent is killed in between.
 	if err := r.cfg.Logs.Link(logsOf(p),
 		layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
-		// A missing link hides the log from log shippers; the container needn't fail for it.
+		// A missing link only hides the log from log shippers, so the container is started nevertheless.
 		r.cfg.Log.Error(err, "Can't link the container's log", "pod", klog.KObj(p), "containerName", a.Container)
 	}
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
@@ -267,8 +267,8 @@ func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
 	}
 	state, err := r.refresh(ctx, a)
 	if err == nil && state == pod.ContainerRunning {
-		// It doesn't run: on a full disk containerd can't save the end of a container, and retries that. With an error
-		// the next request waits for its back-off.
+		// The container doesn't run any more: on a full disk containerd can't save the end of a container, and retries
+		// to save it. Because of the error, the next stop request waits for its back-off.
 		r.cfg.Reserve.ReleasePart()
 		err = fmt.Errorf("container %s is stopped, but the runtime still reports it as running: on a full disk it "+
 			"can't record the end", a.Container)
@@ -279,10 +279,10 @@ func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
 func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {
 	c := o.Instance(a.ID)
 	if c != nil && c.State == pod.ContainerCreated {
-		// A request of an earlier agent may have started it meanwhile. Then a removal would kill it without its grace
-		// period, or lose its exit code and its log.
+		// A request of an earlier agent may have started the container meanwhile. Then a removal would kill it without
+		// its grace period, or lose its exit code and its log.
 		if state, err := r.refresh(ctx, a); err == nil && state != pod.ContainerCreated {
-			return nil // it is for the next decision to say what has to be done
+			return nil // the next decision handles the new state
 		}
 	}
 	remove := func() error {
@@ -313,8 +313,8 @@ func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.A
 	return r.removeLog(o, c)
 }
 
-// removeWith calls remove. If remove fails because of leftovers that the runtime has lost track of, removeWith
-// clears the leftovers of the containers and calls remove again.
+// removeWith calls remove. If remove fails because of leftovers of which the runtime has no record, removeWith clears
+// the leftovers of the containers and calls remove again.
 func (r *Executor) removeWith(ctx context.Context, containers []string, remove func() error) error {
 	err := remove()
 	if err == nil || !r.cfg.Tasks.Left(err) {

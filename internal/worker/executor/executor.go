@@ -139,7 +139,7 @@ type Records interface {
 	UIDs() ([]types.UID, error)
 }
 
-// Tasks removes leftovers that the runtime has lost track of and that block the removal of a container. For a runtime
+// Tasks removes leftovers of which the runtime has no record and that block the removal of a container. For a runtime
 // without such leftovers it does nothing.
 type Tasks interface {
 	// Left reports whether a removal failed because of such leftovers.
@@ -150,7 +150,7 @@ type Tasks interface {
 
 // Hooks runs lifecycle hooks.
 type Hooks interface {
-	// Hook runs the hook until it is done or ctx is.
+	// Hook runs the hook until the hook has completed or ctx is done.
 	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler) error
 }
 
@@ -224,7 +224,7 @@ type Config struct {
 	HostIPs func() []string
 	// Allocatable returns the node's current allocatable resources.
 	Allocatable func() v1.ResourceList
-	// Reserve is given up if the disk is too full for an action that ends something.
+	// Reserve is released if the disk is too full for an action that ends something.
 	Reserve *room.Reserve
 	// DiskFailed is called with the error of each failed action; it may be nil.
 	DiskFailed func(error)
@@ -293,7 +293,7 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		case pod.AdmitPod, pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.SaveCheckpoint,
 			pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
 		default:
-			// The action may have worked all the same, or an event of a removal may have been lost.
+			// The action may have had its effect in spite of the failure, or the event of a removal may have been lost.
 			r.cfg.Observer.RequestRefresh(uid)
 		}
 		return pod.Result{Failure: oneLine(failure(a, err))}
@@ -367,7 +367,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		err = r.saveCheckpoint(uid, a.Checkpoint)
 	case pod.ReleaseVolumes:
 		volumes, group := r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid)
-		if group == nil { // not before: memory and processes in the cgroup still use resources
+		if group == nil { // while the cgroup exists, its memory and processes use resources
 			r.cfg.Allocations.Release(uid)
 		}
 		if err = errors.Join(volumes, group); err == nil {
@@ -384,8 +384,8 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	return id, message, err
 }
 
-// containerOf is the container of the spec that an action is about; nil if the action has none, or for an instance of
-// a container that the spec doesn't have.
+// containerOf is the container of the spec that an action concerns. It is nil if the action concerns no container, or
+// an instance of a container that the spec doesn't have.
 func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 	if p == nil {
 		return nil, nil
@@ -483,7 +483,7 @@ func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 		return nil
 	}
 	group := absent(r.cfg.Cgroups.Remove(ctx, uid))
-	if group == nil { // released even if the disk can't be written
+	if group == nil { // the resources are released even if the disk can't be written
 		r.cfg.Allocations.Release(uid)
 	}
 	if err := errors.Join(group, r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {

@@ -64,7 +64,7 @@ func waitFor(text string) pod.WaitFor {
 	return ""
 }
 
-// withRemedy is an error's text, with advice where the cause isn't obvious: a disk with free space may have no free
+// withRemedy returns an error's text, with advice if the cause isn't obvious: a disk with free space may have no free
 // inodes.
 func withRemedy(err error) string {
 	if atomicfile.DiskFull(err) {
@@ -73,7 +73,7 @@ func withRemedy(err error) string {
 	return err.Error()
 }
 
-// oneLine is the failure with its message on one line: joined errors have several.
+// oneLine returns the failure with its message on one line. The text of joined errors has several lines.
 func oneLine(f *pod.Failure) *pod.Failure {
 	if !strings.Contains(f.Message, "\n") {
 		return f

@@ -6,8 +6,8 @@ import (
 )
 
 // breakOffAfter is how long a call that creates or starts something continues after its context is done, because the
-// agent stops or the pod has to go. If a runtime is interrupted during a start, it leaves a container with
-// StartError, which counts as a restart, and containerd may leave a shim that it has lost track of.
+// agent stops or the pod has to end. If a runtime is interrupted during a start, it leaves a container with StartError,
+// which counts as a restart, and containerd may leave a shim of which it has no record.
 const breakOffAfter = 3 * time.Second
 
 // finishing returns a context for a call that creates or starts something, and the function that releases it.

@@ -46,15 +46,15 @@ func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.
 	return r.cfg.Hooks.Hook(ctx, t, hook)
 }
 
-// thaw thaws frozen processes that have to end, because a frozen process doesn't react to signals. After a failure
-// the runtime is asked to stop them all the same.
+// thaw thaws frozen processes that have to end, because a frozen process doesn't react to signals. If that fails, the
+// runtime is nevertheless requested to stop them.
 func (r *Executor) thaw(ctx context.Context, uid types.UID, container string) {
 	if err := r.cfg.Cgroups.Thaw(ctx, uid, container); err != nil && ctx.Err() == nil {
 		r.cfg.Log.Error(err, "Can't thaw processes that are to end", "podUID", uid, "containerID", container)
 	}
 }
 
-// resizePod sets the limits of the pod's cgroup, then reports them to the runtime. If they equal the pod's
+// resizePod sets the limits of the pod's cgroup, then reports them to the runtime. If the limits equal the pod's
 // allocation, the resize is complete.
 func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) error {
 	if err := r.cfg.Cgroups.Resize(ctx, p, allocated.PodLimits(p, a.PodResources)); err != nil {
@@ -75,8 +75,8 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 	return nil
 }
 
-// resizeContainer changes the resources of a running container. It refuses a memory limit below the container's
-// usage, with which the kernel would kill the container; the resize is retried.
+// resizeContainer changes the resources of a running container. It refuses a memory limit below the container's usage,
+// because the kernel would kill the container; the resize is then retried.
 func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
 	has, err := r.cfg.Allocations.Assigned(ctx, p, c)
 	if err != nil {
@@ -115,8 +115,8 @@ func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 	return nil
 }
 
-// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable. The pod's
-// deadline, and its end if that has begun, stay when the clock is set from now on.
+// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable. The result's
+// deadline and end of the pod get a monotonic reading, so that they don't move when the clock is set.
 func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	k := &pod.Checkpoint{}
 	found, err := r.cfg.Records.Load(uid, checkpointRecord, k)

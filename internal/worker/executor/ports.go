@@ -21,8 +21,8 @@ type Ports interface {
 	Owner(kernel.Listener) (kernel.Process, bool)
 }
 
-// takenPorts returns an event for each host port of the containers that another process listens on. Admission checks
-// only the ports of pods. The pod runs all the same, as with the kubelet: the port may be free when it is needed.
+// takenPorts returns an event for each host port of the containers on which another process listens. Admission checks
+// only the ports of pods. As with the kubelet, the pod runs nevertheless: the port may be free when the pod needs it.
 func (r *Executor) takenPorts(p *v1.Pod, containers ...*v1.Container) []pod.Event {
 	var listeners []kernel.Listener
 	var events []pod.Event
@@ -77,9 +77,9 @@ func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.L
 	return ""
 }
 
-// overlap reports whether a listener conflicts with a host port on hostIP, empty for all addresses. A container in
-// the host network may listen on only some addresses although it doesn't declare that: there only a listener on all
-// addresses conflicts.
+// overlap reports whether a listener conflicts with a host port on hostIP, which is empty for all addresses. A
+// container in the host network may declare a port for all addresses but listen on some of them only. For such a
+// container, only a listener on all addresses counts as a conflict.
 func overlap(hostIP string, listener netip.Addr, hostNetwork bool) bool {
 	ip, err := netip.ParseAddr(hostIP)
 	if err != nil || ip.IsUnspecified() {

@@ -12,18 +12,18 @@ import (
 // mostRemovals is the maximum number of dead containers and leftover sandboxes that are removed at once.
 const mostRemovals = 10
 
-// slowRemoval is a time in which a runtime without load removes a container: a removal that takes no longer isn't slow.
+// slowRemoval is the time that a removal may take without counting as slow. A runtime without load takes no longer.
 const slowRemoval = 50 * time.Millisecond
 
-// Priorities of removals: pods that are gone first.
+// Priorities of removals: containers of pods that are gone are removed first.
 const (
 	priorityDeadInstance = iota
 	priorityGonePod
 )
 
-// removals limits how many dead containers are removed at once. A runtime has to write to its database for each one,
-// as for a start: more at once wouldn't be removed sooner, but starts would wait for them. So the limit is halved when
-// a removal takes half as long again as the fastest ones, and grows by one with each that doesn't.
+// removals limits how many dead containers are removed at once. For each removal, as for each start, a runtime writes
+// to its database. More parallel removals wouldn't end sooner, but would delay starts. So the limit is halved when a
+// removal takes more than 1.5 times as long as the fastest ones, and grows by one with each faster removal.
 type removals struct {
 	gate *gate.Gate
 
@@ -35,7 +35,7 @@ type removals struct {
 
 func newRemovals() *removals { return &removals{gate: gate.New(mostRemovals), limit: mostRemovals} }
 
-// do calls remove when it may run.
+// do calls remove as soon as the limit allows it.
 func (r *removals) do(ctx context.Context, priority int, remove func() error) error {
 	release, err := r.gate.Acquire(ctx, priority)
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *removals) do(ctx context.Context, priority int, remove func() error) er
 	defer release()
 	begun := time.Now()
 	if err := remove(); err != nil {
-		return err // its time says nothing about the runtime's load
+		return err // the duration of a failed removal says nothing about the runtime's load
 	}
 	r.took(time.Since(begun))
 	return nil

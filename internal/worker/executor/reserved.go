@@ -15,11 +15,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// A runtime reserves a name for each sandbox and container, which contains the pod's UID and the attempt. If the
-// answer to a create call is lost, the name stays reserved for an ID that the agent doesn't have, and each further call
-// would fail (kubernetes/kubernetes#83050, #134153).
+// A runtime reserves a name for each sandbox and container. The name contains the pod's UID and the attempt. If the
+// response to a create call is lost, the name stays reserved for an ID that the agent doesn't have, and each further
+// call would fail (kubernetes/kubernetes#83050, #134153).
 
-// reservedName is the end of containerd's error. The ID is only used for status calls, which confirm it.
+// reservedName matches the end of containerd's error. The ID in it is only used for status calls, which confirm it.
 var reservedName = regexp.MustCompile(`is reserved for "([0-9a-f]{64})"$`)
 
 // nameHolder returns the ID that the name in an error is reserved for; empty for any other error.
@@ -65,8 +65,8 @@ func (r *Executor) adoptSandbox(ctx context.Context, p *v1.Pod, a pod.Action, ha
 }
 
 // replaceContainer handles the error err of CreateContainer: if the name is reserved for an instance of this container
-// that was never started, replaceContainer removes that instance and calls create again. It isn't started instead,
-// because its status doesn't show its sandbox.
+// that was never started, replaceContainer removes that instance and calls create again. That instance isn't started
+// instead, because its status doesn't show its sandbox.
 func (r *Executor) replaceContainer(ctx context.Context, p *v1.Pod, a pod.Action, err error,
 	create func() (string, error)) (string, error) {
 	holder := nameHolder(err)

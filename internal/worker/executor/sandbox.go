@@ -16,16 +16,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// knownSandbox is the newest sandbox of a pod, with the configuration that it was created with. The configuration is
-// encoded because every running pod has one and it is rarely needed.
+// knownSandbox is the newest sandbox of a pod, with the configuration with which it was created. The configuration is
+// stored in encoded form, because there is one for every running pod and it is rarely needed.
 type knownSandbox struct {
 	id     string
 	config []byte
 }
 
-// sandboxConfig returns the configuration of the pod's sandbox, which the runtime needs again for each container in
-// it. According to the CRI it doesn't change while the sandbox exists, neither after an edit of the pod nor of the
-// node's resolv.conf. After a restart of the agent it is rebuilt once.
+// sandboxConfig returns the configuration of the pod's sandbox, which the runtime needs again for each container in it.
+// According to the CRI, the configuration doesn't change while the sandbox exists, even if the pod or the node's
+// resolv.conf is edited. After a restart of the agent it is rebuilt once.
 func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSandboxConfig, error) {
 	r.mu.Lock()
 	known := r.sandboxes[p.UID]
@@ -39,8 +39,8 @@ func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSan
 	}
 	dns, _, err := r.cfg.DNS.For(p)
 	if err != nil {
-		// The containers' resolv.conf was created with the sandbox: an unreadable one on the node must not keep a
-		// container from starting.
+		// The containers' resolv.conf was created with the sandbox, so that an unreadable resolv.conf on the node must
+		// not keep a container from starting.
 		r.cfg.Log.V(2).Info("Can't give the runtime the pod's DNS configuration again", "pod", klog.KObj(p), "err", err)
 	}
 	config, err := r.makeSandboxConfig(p, r.cfg.Users.Get, translate.SandboxInput{Attempt: sb.Attempt, DNS: dns})
@@ -69,7 +69,7 @@ func (r *Executor) forgetSandbox(uid types.UID) {
 	delete(r.sandboxes, uid)
 }
 
-// makeSandboxConfig completes in with the parts that follow from the pod, with its user IDs from users, and
+// makeSandboxConfig completes the argument in with data of the pod and with the user IDs that users returns, and
 // translates it.
 func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Range, error),
 	in translate.SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
@@ -150,9 +150,9 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 }
 
 func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) error {
-	// After a reboot all pods have dead sandboxes, which have to be stopped before the next ones start: stopping all
-	// at once would delay the first starts. A sandbox in the host network doesn't wait: its pod may be the network
-	// plugin, without which the stops of other sandboxes hang.
+	// After a reboot all pods have dead sandboxes, which have to be stopped before the next sandboxes start. Stopping
+	// all of them at once would delay the first starts. A sandbox in the host network doesn't wait: its pod may be the
+	// network plugin, without which the stops of other sandboxes hang.
 	if sb := o.Sandbox(a.ID); sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
 		stops := r.stops
 		if d == nil {

@@ -59,7 +59,7 @@ func (r *Executor) runtimeHandler(ctx context.Context, d *pod.Desired) (string, 
 	name := *p.Spec.RuntimeClassName
 	class, err := r.cfg.Objects.For(d).RuntimeClass(ctx, name)
 	if err == nil {
-		if d.Source.Local() { // an API server's pod was admitted with the class of that time
+		if d.Source.Local() { // the class of an API server's pod was checked at the pod's admission
 			err = checkClass(p, class)
 		}
 		return class.Handler, err
@@ -76,8 +76,8 @@ func runtimeClass(name string) pod.Object {
 	return pod.Object{Kind: string(podobject.RuntimeClass), Name: name}
 }
 
-// checkClass fails for a pod that doesn't match its RuntimeClass. That affects only the next sandbox: a running one
-// doesn't depend on the class any more.
+// checkClass fails for a pod that doesn't match its RuntimeClass. The check affects only the next sandbox: a running
+// sandbox doesn't depend on the class any more.
 func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
 	completed := p.Spec.DeepCopy()
 	if conflict := spec.ApplyRuntimeClass(completed, class); conflict != "" {
@@ -85,7 +85,8 @@ func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
 			Message: fmt.Sprintf("RuntimeClass %q refuses the pod: %s", class.Name, conflict),
 			Awaits:  runtimeClass(class.Name)}
 	}
-	// The class may have been defined or edited after this version of the pod was built: a new version will follow.
+	// The class may have been defined or edited after this version of the pod was built: then a new version will
+	// follow.
 	if !allocated.SameList(completed.Overhead, p.Spec.Overhead) {
 		return fmt.Errorf("the pod hasn't been updated yet with the overhead of RuntimeClass %q", class.Name)
 	}

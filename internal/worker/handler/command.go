@@ -82,8 +82,8 @@ func (c command) conceal(message string) string {
 // swap is a string to conceal, and its replacement.
 type swap struct{ old, by string }
 
-// unmistakable is the length in bytes from which a string is concealed wherever it occurs. A shorter one has to stand
-// by itself: an "a" would occur in every word.
+// unmistakable is the minimum length in bytes of strings that are concealed wherever they occur. A shorter string is
+// concealed only if it is a word by itself: "a" occurs in nearly every text.
 const unmistakable = 6
 
 // swapsFor returns the swaps for a string as it is, quoted once and quoted twice: containerd quotes runc's errors,

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTCP connects to host, an address or a name that the node resolves, until ctx is done. Closing the connection
-// resets it: a thousand probes a second would otherwise leave sixty thousand sockets in TIME_WAIT and as many
+// dialTCP connects to host, an address or a name that the node resolves, until ctx is done. When the connection is
+// closed, it is reset: otherwise a thousand probes a second would leave sixty thousand sockets in TIME_WAIT and as many
 // conntrack entries.
 func dialTCP(ctx context.Context, host string, port int) (*net.TCPConn, error) {
 	d := net.Dialer{KeepAlive: -1} // the connection ends before a first keep-alive
@@ -26,8 +26,9 @@ func dialTCP(ctx context.Context, host string, port int) (*net.TCPConn, error) {
 	return conn, nil
 }
 
-// unanswered is the outcome of a probe that got no answer. If this process couldn't open a connection, because it or
-// the node has too many files open or too little memory, that says nothing about the container.
+// unanswered is the outcome of a probe without an answer. The outcome is Unknown if this process couldn't open a
+// connection, because it or the node has too many files open or too little memory: that says nothing about the
+// container.
 func unanswered(err error) Outcome {
 	for _, own := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, own) {

@@ -30,7 +30,7 @@ func (t *Target) endpoint(host string, port intstr.IntOrString) (endpoint, error
 
 // port returns the number of a port, which is given as a number or as the name of a container port.
 func (t *Target) port(p intstr.IntOrString) (int, error) {
-	number := p.IntValue() // of a string: its numeric value, or 0
+	number := p.IntValue() // for a string: its numeric value, or 0
 	if p.Type == intstr.String {
 		if named, ok := t.named(p.StrVal); ok {
 			number = named

@@ -22,7 +22,8 @@ func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecActio
 	case errors.Is(err, ErrTimeout):
 		return failure(timedOut(cmd, timeout))
 	case errors.Is(err, ErrTooMuchOutput):
-		// The exit code is unknown: a probe that can never fail is worse than one that fails.
+		// The exit code is unknown. Failure is the safer outcome: otherwise a probe whose command prints too much could
+		// never fail.
 		return failure(ErrTooMuchOutput.Error())
 	case err != nil:
 		return h.notRun(ctx, t, cmd, timeout, err)
@@ -33,9 +34,9 @@ func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecActio
 }
 
 // notRun is the outcome of a probe command that the runtime didn't run. If the runtime hangs or is away, that says
-// nothing about the container (kubernetes/kubernetes#45419). A frozen container is a failure: its processes don't
-// run, though the error is the runtime's refusal to run a command in it. If the runtime is alive and the command's
-// time is over, the command itself can't be ended, which is a failure, too.
+// nothing about the container (kubernetes/kubernetes#45419). A frozen container is a failure: its processes don't run,
+// although the error only says that the runtime refused to run a command in it. If the runtime is alive and the
+// command's timeout has passed, the command itself can't be ended, which is a failure, too.
 func (h *Handlers) notRun(ctx context.Context, t Target, cmd command, timeout time.Duration, err error) Outcome {
 	if h.frozen != nil && h.frozen(ctx, t) {
 		return failure(fmt.Sprintf("the container is frozen: its processes don't run, nor does %s", cmd))

@@ -79,8 +79,8 @@ type Outcome struct {
 	// Message describes the outcome, without any output or response of the container; empty for Success. It is valid
 	// UTF-8 of at most 10 KiB, as is Output.
 	Message string
-	// Output replaces Message in the event, if it isn't empty: it includes the container's output or response. That
-	// may be a secret, so it goes nowhere else.
+	// Output replaces Message in the event, unless it is empty. It includes the container's output or response, which
+	// may be a secret, so it is used only in the event.
 	Output string
 }
 

@@ -43,12 +43,12 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 	return Outcome{State: Success}
 }
 
-// hookHTTP fails if there is no response. Any status is accepted, as it always was: the API doesn't restrict it, and
-// pods rely on that (kubernetes/kubernetes#56963).
+// hookHTTP fails if there is no response. Any status is accepted: the API doesn't restrict it, and pods rely on that
+// (kubernetes/kubernetes#56963).
 //
-// If the server doesn't speak TLS, the request is repeated over HTTP: hooks ignored the scheme before Kubernetes
-// 1.26, and such hooks have to continue to work. The pod's headers were meant for TLS only and may be secret, so they
-// aren't sent then.
+// If the server doesn't use TLS, the request is repeated over HTTP: hooks ignored the scheme before Kubernetes 1.26,
+// and such hooks have to continue to work. The repeated request doesn't contain the pod's headers, which were meant for
+// TLS only and may be secret.
 func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction) error {
 	request, err := newRequest(t, action, hookAgent)
 	if err != nil {
@@ -90,8 +90,8 @@ func newRequest(t Target, action *v1.HTTPGetAction, agent string) (getRequest, e
 	return getRequest{URL: u, Host: host, Header: header}, nil
 }
 
-// target returns a URL that has only the path and the query. Any other part that the string could be parsed as (a
-// host, a user, a scheme) is ignored.
+// target returns a URL that has only the path and the query. Parts of the string that look like a host, a user or a
+// scheme are ignored.
 func target(path string) *url.URL {
 	parsed, err := url.Parse(path)
 	if err != nil || parsed.Opaque != "" {

@@ -17,11 +17,11 @@ const (
 	maxBody = 10 << 10
 	// maxHead limits status line and headers, including those of informational responses, in bytes.
 	maxHead = 64 << 10
-	// maxRedirects is the number of redirects to the same host that are followed; one more is an error.
+	// maxRedirects is the number of redirects to the same host that are followed; a further redirect is an error.
 	maxRedirects = 10
 )
 
-// errRedirects ends a redirect loop. Its text is that of net/http, which the kubelet's events have.
+// errRedirects ends a redirect loop. Its text is that of net/http, because the kubelet's events contain this text.
 var errRedirects = fmt.Errorf("stopped after %d redirects", maxRedirects)
 
 // errPlainHTTP says that the server responded to a TLS request without TLS.

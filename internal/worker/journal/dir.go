@@ -62,7 +62,7 @@ func (s *store) turnOver() error {
 	return nil
 }
 
-// takeStock adds an existing file to the index. It removes a file that wasn't written completely.
+// takeStock adds an existing file to the index. It removes a file that wasn't written completely instead.
 func (s *store) takeStock(p part, e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil {

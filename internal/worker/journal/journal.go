@@ -2,7 +2,7 @@
 // reasons. They are in memory. The journal is saved to disk when the agent stops. If the previous agent crashed, each
 // change is saved with a short delay. Input on which the core failed is saved at once.
 //
-// Nothing depends on the journal: if it can't be written or is damaged, the agent starts and pods run all the same.
+// Nothing depends on the journal: if it can't be written or is damaged, the agent starts and pods run nevertheless.
 package journal
 
 import (
@@ -132,8 +132,8 @@ func (j *Journal) removeClosed() {
 	}
 }
 
-// Text returns the record of a pod; false if there is none. It begins with the number of decisions that aren't on disk
-// because it can't be written.
+// Text returns the record of a pod; false if there is none. If the disk can't be written, the text begins with the
+// number of decisions that aren't on disk.
 func (j *Journal) Text(uid types.UID) ([]byte, bool) {
 	r := j.record(uid)
 	if r == nil {
@@ -149,7 +149,7 @@ func (j *Journal) Text(uid types.UID) ([]byte, bool) {
 	return r.text(remark)
 }
 
-// Unwritten is the number of decisions that aren't on disk because it can't be written.
+// Unwritten is the number of decisions that aren't on disk because the disk can't be written.
 func (j *Journal) Unwritten() (n int) {
 	j.mu.Lock()
 	failure := j.failure
@@ -163,8 +163,8 @@ func (j *Journal) Unwritten() (n int) {
 	return n
 }
 
-// Previous returns the record of a pod by the previous agent, or by an earlier one if that left none; false if there
-// is none. It may be damaged.
+// Previous returns the record of a pod by the previous agent or, if that agent left none, by an earlier agent; false if
+// there is none. The record may be damaged.
 func (j *Journal) Previous(uid types.UID) ([]byte, bool) {
 	j.mu.Lock()
 	ready := j.ready

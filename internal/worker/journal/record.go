@@ -29,7 +29,7 @@ type Record struct {
 	mu sync.Mutex
 	// recorder is nil before the first decision, and again if it is broken.
 	recorder recorder
-	// unsaved is the number of decisions since the file was written, without those that needn't be saved.
+	// unsaved is the number of decisions since the file was last written. Decisions that needn't be saved don't count.
 	unsaved       int
 	ended, broken bool
 }
@@ -57,9 +57,9 @@ func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
 	}
 }
 
-// Failed records the input on which the core failed, and writes the whole record at once: the agent may not live
-// long. It returns the path for users, or why there is none. If the core fails on many pods, few records are written
-// at once, and those that can't be begun within failedWait are left out.
+// Failed records the input on which the core failed, and writes the whole record at once: the agent may crash soon. It
+// returns the path for users, or why there is none. If the core fails on many pods, few records are written at once. A
+// record whose turn doesn't come within failedWait isn't written.
 func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	rec := r.open()
 	if rec == nil {
@@ -125,8 +125,8 @@ func (r *Record) giveUp(err error) {
 		"pod", logging.Ref(r.name), "podUID", r.uid)
 }
 
-// noteChange stores a decision in last, and reports whether it has to be saved. A decision that differs from the
-// previous one only in Wake needn't be.
+// noteChange stores a decision in last, and reports whether the decision has to be saved. A decision that differs from
+// the previous one only in Wake needn't be saved.
 func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
 	changed := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod ||
 		in.Observed != r.last.observed ||

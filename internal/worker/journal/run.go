@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// soon is the delay between a change and saving it, so that further changes are saved with it; every is the
-	// minimum time between two savings.
+	// soon is the delay between a change and its save, so that further changes are saved together with it; every is the
+	// minimum time between two saves.
 	soon  = time.Second
 	every = 30 * time.Second
 	// saveTime limits the time for saving everything. 2,000 pods take 0.2 s to 1.5 s on an idle host.
@@ -82,7 +82,7 @@ func (j *Journal) Run(ctx context.Context) error {
 // follow saves changes with a delay and removes closed records, until ctx is done.
 func (j *Journal) follow(ctx context.Context) {
 	var written time.Time
-	failing := false // not logging.LastError: the error names another pod in each turn
+	failing := false // logging.LastError doesn't fit: each error names another pod
 	var due <-chan time.Time
 	changed := j.changed // nil while due is pending
 	for {
@@ -97,7 +97,7 @@ func (j *Journal) follow(ctx context.Context) {
 			changed, due = j.changed, nil
 			written = time.Now()
 			select {
-			case <-j.changed: // that change is saved now, too
+			case <-j.changed: // this save includes that change
 			default:
 			}
 			err := j.Save()
@@ -105,15 +105,15 @@ func (j *Journal) follow(ctx context.Context) {
 				if !failing {
 					j.cfg.Log.Error(err, "Can't write the journal")
 				}
-				j.changed.Wake() // it is tried again without another change
+				j.changed.Wake() // retries the save even without another change
 			}
 			failing = err != nil
 		}
 	}
 }
 
-// Save writes all unsaved records. After saveTime it leaves out the rest and returns an error. It also returns an
-// error if files were removed because all together are too large.
+// Save writes all unsaved records. After saveTime it leaves out the rest and returns an error. It also returns an error
+// if files were removed because the total size of all files was too large.
 func (j *Journal) Save() error {
 	if !j.usable() {
 		return nil
@@ -166,8 +166,8 @@ func (j *Journal) Save() error {
 	return nil
 }
 
-// Sweep removes earlier agents' files of pods that have no record now and for which keep returns false, and old input
-// on which the core failed.
+// Sweep removes old input on which the core failed. It also removes earlier agents' files of pods that have no record
+// now and for which keep returns false.
 func (j *Journal) Sweep(keep func(types.UID) bool) {
 	if !j.usable() {
 		return

@@ -215,9 +215,9 @@ func (s *store) bound(pods int) int64 {
 	return max(s.least, 2*s.limit*int64(max(pods, s.earlier)))
 }
 
-// trim removes files if all together are above bound, down to 7/8 of it so that not every write has to trim. It
-// removes the previous agent's files first, then the least recently written ones, and never the file that was just
-// written.
+// trim removes files if the total size of all files is above bound. It reduces the size to 7/8 of bound, so that not
+// every write has to trim. It removes the previous agent's files first, then the least recently written files, and
+// never the file that was just written.
 func (s *store) trim(pods int, written file) error {
 	bound := s.bound(pods)
 	if s.total <= bound {

@@ -100,8 +100,8 @@ func (e *entry) note(ok bool, message string) {
 	e.failures.Last, e.failures.Message = now, bounded(message)
 }
 
-// final reports whether further tries are of no use: a started container stays started, and one that failed is
-// killed.
+// final reports whether the probe needs no further tries: a started container stays started, and a container whose
+// startup or liveness probe failed is killed.
 func (e *entry) final() bool {
 	if e.result == nil {
 		return false
@@ -109,8 +109,8 @@ func (e *entry) final() bool {
 	return e.key.Kind == pod.ProbeStartup || e.key.Kind == pod.ProbeLiveness && !e.result.OK
 }
 
-// after returns the due time of the try that follows one from start to end. Missed tries aren't made up for, and the
-// next try keeps to the probe's schedule, so that probes that were delayed together don't stay together.
+// after returns the due time of the try that follows one from start to end. Missed tries aren't made up for. The next
+// try keeps to the probe's own schedule, so that probes that were delayed at the same time don't continue in step.
 func (e *entry) after(start, end time.Duration) time.Duration {
 	return max(end, e.scheduledAfter(start))
 }

@@ -3,10 +3,11 @@ package probe
 import "time"
 
 const (
-	// patience is how long a try keeps a slot that others wait for. Tries with the default timeoutSeconds, 1, are
-	// over by then; longer tries mostly just wait.
+	// patience is how long a try may occupy a slot while other tries wait for one. Tries with the default
+	// timeoutSeconds, 1, have ended by then; longer tries mostly just wait.
 	patience = 2 * time.Second
-	// penaltyFactor is the ratio of the time that a pod lets others go first to the time that it held a slot.
+	// penaltyFactor is the ratio of the time for which a pod's tries come after those of other pods to the time for
+	// which the pod occupied a slot.
 	penaltyFactor = 10
 )
 
@@ -27,9 +28,9 @@ type limiter struct {
 	busy timeline[*worker]
 	// extra counts the tries under way in addition to each pod's first one.
 	extra int
-	// none and some have the queues that wait for a slot: none those of pods without a try under way, some those of
-	// pods with at least one, where a further try counts against spare. A queue of a pod with share tries under way
-	// is in neither.
+	// none and some have the queues that wait for a slot: none has those of pods without a try under way, some those
+	// of pods with at least one try under way. A further try of the latter counts against spare. A queue of a pod with
+	// share tries under way is in neither.
 	none, some timeline[*queue]
 }
 
@@ -47,7 +48,7 @@ type queue struct {
 	entries timeline[*entry]
 	// held counts the pod's tries under way, including those of probes that aren't requested any more.
 	held int
-	// penalizedUntil is when the pod stops letting others go first.
+	// penalizedUntil is when the penalty ends, for which the pod's tries come after those of other pods.
 	penalizedUntil time.Duration
 }
 
@@ -92,8 +93,8 @@ func (l *limiter) waiting() *queue {
 	return q
 }
 
-// relief returns when the waiting queues can get the slot of a long try, if no slot becomes free before. It returns
-// never if no queue waits.
+// relief returns when the waiting queues can get the slot of a long try, if no slot becomes free before. It returns the
+// constant never if no queue waits.
 func (l *limiter) relief() time.Duration {
 	if l.waiting() == nil {
 		return never
@@ -115,7 +116,7 @@ func (l *limiter) give(w *worker, now time.Duration) *entry {
 	if q.held > 1 {
 		l.extra++
 	}
-	q.penalizedUntil = max(q.penalizedUntil, now) // the pod goes behind those that wait already
+	q.penalizedUntil = max(q.penalizedUntil, now) // the pod goes behind the pods that are already waiting
 	q.requeue()
 	w.queue, w.slot, w.since = q, true, now
 	l.busy.add(now, w)

@@ -36,8 +36,8 @@ type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Meter counts tries. It is called with the manager's lock held, so that Dropped is always the last call: it has to
-// be quick, and must not call the manager.
+// Meter counts tries. The manager calls it with its lock held, so that Dropped is always the last call for a probe.
+// Therefore it has to return quickly, and must not call the manager.
 type Meter interface {
 	// Tried is called after each try of a probe that is still requested.
 	Tried(p *v1.Pod, container string, kind pod.ProbeKind, state handler.State, took time.Duration)
@@ -54,12 +54,13 @@ type Options struct {
 	Wake func(types.UID)
 	Log  logr.Logger
 	// MaxParallel limits the http, tcp and grpc tries that are in their first 2 s. Tries that hang for longer don't
-	// count if others wait. A pod may have a quarter of this number under way, and the node four times this number in
-	// addition to one per pod. 0 means 512: such tries mostly wait, and cost a goroutine each.
+	// count if other tries wait. The total number of tries under way, including hanging ones, is also limited: for a
+	// pod to a quarter of MaxParallel, and for the node to four times MaxParallel in addition to one per pod. 0 means
+	// 512: such tries mostly wait, and cost a goroutine each.
 	MaxParallel int
 	// MaxExec limits the exec tries in the same way. They have their own limit because each starts a process, which
-	// costs the node tens of milliseconds. 0 means 2 per CPU, which can start at full speed, and 12 for commands that
-	// only wait.
+	// costs the node tens of milliseconds. 0 means 2 per CPU, the number that can start at full speed, and 12 more for
+	// commands that only wait.
 	MaxExec int
 	// Spread returns a delay in [0, period) for the first try in a container that ran before the manager was created.
 	// nil means a random delay.

@@ -8,7 +8,7 @@ import (
 
 const (
 	// slack is how much before its due time a try may begin, except for a first try. Tries that are due within slack
-	// begin together: with 1,000 probes a second, a wake-up for each costs more than all the rest.
+	// begin together: with 1,000 probes a second, a separate wake-up for each try would cost more than everything else.
 	slack = 25 * time.Millisecond
 	// idleFor is how long a worker is kept without work.
 	idleFor = 10 * time.Second
@@ -63,8 +63,8 @@ func (m *Manager) turn(ctx context.Context) time.Duration {
 		}
 		m.due.remove(e.place)
 		if now-e.due >= period(e.spec) {
-			// The agent was suspended for a period or more. All probes are due now: they continue at their next
-			// scheduled times, which differ.
+			// The agent was suspended for a period or more, so that all probes are due now. They continue at their next
+			// scheduled times instead, which differ.
 			e.due = e.scheduledAfter(now)
 			m.due.add(e.due, e)
 			continue

@@ -19,8 +19,8 @@ type subject struct {
 	round uint32
 	// network and exec are the pod's queues at the limiters; nil until one of its entries has been due.
 	network, exec *queue
-	// results is replaced, never changed, because callers of Results keep it. If stale, it has to be rebuilt before
-	// use.
+	// results is replaced, never changed, because callers of Results keep it. If stale is set, it has to be rebuilt
+	// before use.
 	results []pod.ProbeResult
 	stale   bool
 }

@@ -2,8 +2,8 @@ package probe
 
 import "time"
 
-// timeline is a heap of items with a time each, the earliest at the top. With container/heap, every add would
-// allocate.
+// timeline is a heap of items, each with a time; the earliest item is at the top. container/heap isn't used, because
+// each add would allocate.
 type timeline[T placed] struct{ marks []mark[T] }
 
 // placed is an item of a timeline: it stores its index in the heap. Type place implements it.

@@ -118,7 +118,7 @@ func title(kind pod.ProbeKind) string {
 	return strings.ToUpper(string(kind[:1])) + string(kind[1:])
 }
 
-// bounded makes a message fit for a result: valid UTF-8, and not too long.
+// bounded makes a message suitable for a result: valid UTF-8, and of limited length.
 func bounded(s string) string {
 	const more = "..."
 	if len(s) > maxMessage {

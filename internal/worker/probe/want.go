@@ -12,11 +12,12 @@ import (
 
 // Want replaces the set of probes that run for a pod. p and o are immutable snapshots; podIP is the address for http,
 // tcp and grpc probes. A probe of the same container instance that was requested before continues, with the new p and
-// podIP. One that isn't requested any more is cancelled, and its result is dropped.
+// podIP. A probe that isn't requested any more is cancelled, and its result is dropped.
 //
 // A new probe is first tried initialDelaySeconds after its container's start. If the container ran before the manager
-// was created, the first try is spread over the period, so that after a restart of the agent not all probes of the
-// node run at once. That doesn't apply after a startup probe, because other probes wait for its success.
+// was created, the first try is delayed by a random part of the period, so that after a restart of the agent not all
+// probes of the node run at once. Probes that follow a startup probe aren't delayed in this way: they have already
+// waited for its success.
 //
 // A startup probe isn't tried again after its result, nor a liveness probe after its failure, as long as it stays
 // requested.
@@ -149,7 +150,7 @@ func (m *Manager) first(spec *v1.Probe, started time.Time, afterStartup bool) ti
 	delay := pod.Seconds(spec.InitialDelaySeconds)
 	left, adopted := delay, false
 	if !started.IsZero() {
-		// The runtime's times are wall clock times. If the clock was set back without the agent, a start in the future
+		// The runtime's times are wall clock times. If the clock was set back while no agent ran, a start in the future
 		// must not delay the probe by more than its initial delay.
 		started = pod.OnClock(started, wall, m.opts.ClockSteps())
 		left = min(delay, delay-wall.Round(0).Sub(started))
@@ -157,7 +158,7 @@ func (m *Manager) first(spec *v1.Probe, started time.Time, afterStartup bool) ti
 	}
 	due := now
 	if left > 0 {
-		due += left + slack // not too early: an initial delay has a reason
+		due += left + slack // the slack makes the try not begin before its initial delay is over
 	}
 	if adopted && !afterStartup {
 		due = max(due, now+m.opts.Spread(period(spec)))

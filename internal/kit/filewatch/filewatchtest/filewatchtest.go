@@ -1,5 +1,5 @@
-// Package filewatchtest runs tests where the kernel's limits of inotify are reached, without effect on other processes
-// of the machine: in a user namespace, which has limits of its own.
+// Package filewatchtest runs tests in which the kernel's limits of inotify are reached. They run in a user namespace
+// with its own limits, so that other processes of the machine aren't affected.
 package filewatchtest
 
 import (
@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is set in the environment of the process in the namespace, to the name of its test.
+// mark is set to the test's name in the environment of the process that runs in the namespace.
 const mark = "DECKHAND_TEST_INOTIFY_LIMITS"
 
 // Limits are the numbers of inotify instances and watches that a process may have.
 type Limits struct{ Instances, Watches int }
 
-// Plenty is more than any test needs.
+// Plenty is a limit that no test reaches.
 const Plenty = 1 << 20
 
 // Run runs a test's body in another process of the test's program, in a user and mount namespace of its own, with these
@@ -95,7 +95,8 @@ func Count(t *testing.T) (instances, watches int) {
 	return instances, watches
 }
 
-// mappings map all IDs of this process's namespace to themselves; without privileges, only the own ID to 0.
+// mappings returns the mappings for a user namespace: all IDs of this process's namespace to themselves or, without
+// privileges, only the own ID to 0.
 func mappings(file string, own int) (all []syscall.SysProcIDMap, err error) {
 	if os.Geteuid() != 0 {
 		return []syscall.SysProcIDMap{{ContainerID: 0, HostID: own, Size: 1}}, nil

@@ -1,4 +1,4 @@
-// Package terminaltest has terminals for tests, with a person's end.
+// Package terminaltest has terminals for tests, which play the role of the user.
 package terminaltest
 
 import (
@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Console is the end of a terminal that a person has: what is read from it is the screen, what is written to it the
-// keyboard.
+// Console is the user's end of a terminal: reading from it reads the screen, writing to it types on the keyboard.
 type Console struct {
 	*os.File
-	// Terminal is the end that programs have.
+	// Terminal is the end of the terminal that programs use.
 	Terminal *os.File
 	t        testing.TB
 	before   *unix.Termios
 }
 
-// patience is how long something may take to show. It only matters to a test that fails.
+// patience is the maximum time until an expected text appears on the screen. Only a failing test waits that long.
 const patience = time.Minute
 
 // Open opens a terminal until the test ends.
@@ -51,7 +50,7 @@ func Open(t testing.TB, rows, columns uint16) *Console {
 	return c
 }
 
-// control acts on the descriptor, and leaves its reads their deadlines.
+// control calls do with the console's descriptor. It doesn't change the file's mode, so that read deadlines still work.
 func (c *Console) control(do func(fd int) error) {
 	c.t.Helper()
 	raw, err := c.SyscallConn()
@@ -64,7 +63,7 @@ func (c *Console) control(do func(fd int) error) {
 	}
 }
 
-// Resize makes the terminal of another size, of which the programs are told that have it as their own.
+// Resize changes the terminal's size. The kernel notifies the programs that have it as their controlling terminal.
 func (c *Console) Resize(rows, columns uint16) {
 	c.t.Helper()
 	c.control(func(fd int) error {
@@ -72,7 +71,7 @@ func (c *Console) Resize(rows, columns uint16) {
 	})
 }
 
-// Shows reads the screen until it shows text, and returns what it showed.
+// Shows reads the screen until its last characters are text, and returns everything that was read.
 func (c *Console) Shows(text string) string {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -88,7 +87,7 @@ func (c *Console) Shows(text string) string {
 	return screen.String()
 }
 
-// Full waits until the screen can't show any more, as nobody looks at it.
+// Full waits until the terminal's buffer is full, because the test doesn't read the screen.
 func (c *Console) Full() {
 	c.t.Helper()
 	for end, last, same := time.Now().Add(patience), 0, 0; same < 10; time.Sleep(10 * time.Millisecond) {
@@ -106,19 +105,19 @@ func (c *Console) Full() {
 	}
 }
 
-// Shell goes through what a shell in a container lets a person do, with a terminal that was 24 lines by 100 columns:
-// sizes, the end of a command by Ctrl-C, and the exit code, which is 5.
+// Shell tests an interactive shell in a container, with a terminal that has 24 lines of 100 columns: resizing, the end
+// of a command by Ctrl-C, and the exit code, which is 5.
 func (c *Console) Shell() {
 	c.t.Helper()
 	c.Shows("# ")
-	// A size comes on a way of its own, also the first one.
+	// Sizes, including the first one, are sent separately from the input and may arrive later.
 	c.Types("until [ \"$(stty size)\" = '24 100' ]; do :; done; echo si''zed\n")
 	c.Shows("sized\r\n")
 	c.Resize(30, 120)
 	c.Types("until [ \"$(stty size)\" = '30 120' ]; do :; done; echo resi''zed\n")
 	c.Shows("resized\r\n")
 	c.Types("cat\n")
-	c.Types("here\n") // is echoed, and comes back once the program runs
+	c.Types("here\n") // appears twice: echoed by the terminal, and printed by cat
 	c.Shows("here\r\nhere\r\n")
 	c.Types("\x03")
 	c.Shows("# ")
@@ -139,7 +138,7 @@ func (c *Console) Types(keys string) {
 	}
 }
 
-// Restored fails the test unless the terminal's modes are those that it had at first.
+// Restored fails the test unless the terminal has its original modes.
 func (c *Console) Restored() {
 	c.t.Helper()
 	if now := c.modes(); *now != *c.before {

@@ -55,8 +55,8 @@ func (t *Type) IsFlag(word string) bool {
 	return n != nil && n.isFlagInside(rest)
 }
 
-// isFlagInside is IsFlag for a nested struct. It is written with dotted keys, also for the fields that elsewhere
-// have no key (Field.apart).
+// isFlagInside is IsFlag for a nested struct. A nested struct is written with dotted keys, also for fields that have no
+// key elsewhere (Field.apart).
 func (t *Type) isFlagInside(word string) bool {
 	name, rest, inner := strings.Cut(word, ".")
 	f := t.byName[name]

@@ -13,8 +13,8 @@ const gone = "gone"
 const placeKey = "place="
 
 // AppendChanges appends lines, each after lead, with the changes of one field of a struct since prev. A list gets a
-// line per new or changed element. A struct, or a pointer to one, gets a line for itself, followed by those of its
-// lists.
+// line per new or changed element. A struct, or a pointer to a struct, gets a line for itself, followed by the lines of
+// its lists.
 func (f *Field) AppendChanges(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	t := f.Type
 	n := t.nested()
@@ -64,8 +64,8 @@ func (t *Type) appendStructChanges(dst []byte, lead, name string, v, prev Value,
 	return dst
 }
 
-// appendList writes the changes of a list. Elements are identified by their heads. Common elements keep their order;
-// if they don't, all elements are removed and written again.
+// appendList writes the changes of a list. Elements are identified by their heads. If the elements that both lists have
+// aren't in the same order, all elements are removed and written again.
 func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	if v.len() == prev.len() && (v.len() == 0 || v.first() == prev.first()) {
 		return dst
@@ -167,8 +167,8 @@ func (t *Type) ordered(a, b Value) bool {
 	return true
 }
 
-// Unique reports whether all elements of the field, if it is a list written as lines, have different heads; for a
-// struct it checks the lists inside. AppendChanges can't write other values.
+// Unique reports whether all elements of the field have different heads, if the field is a list that is written as
+// lines. For a struct it checks the lists inside. AppendChanges can't write values for which Unique is false.
 func (f *Field) Unique(v Value) bool {
 	if f.Line != "" {
 		for i := range v.len() {

@@ -101,7 +101,7 @@ func (t *Type) appendMap(dst []byte, v Value, without string) []byte {
 	return append(dst, '}')
 }
 
-// appendOther uses a value's own encoding. A value that can't be encoded, which API types don't have, becomes null.
+// appendOther uses a value's own encoding. A value that can't be encoded becomes null; API types have no such values.
 func appendOther(dst []byte, pointer any) []byte {
 	if q, ok := pointer.(*resource.Quantity); ok {
 		return appendQuantity(dst, *q)

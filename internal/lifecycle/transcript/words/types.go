@@ -26,11 +26,10 @@ type Shape struct {
 	Head []string
 	// Tail comes last, in parentheses.
 	Tail string
-	// Names overrides keys. Older are keys of earlier formats, which can still be read; so can the field's name in
-	// JSON.
+	// Names overrides keys. Older has the keys of earlier formats, which can still be read. The JSON name of a field
+	// can also be read.
 	Names, Older map[string]string
-	// Lists are fields that are written as a line per element; the map's value is the keyword that begins such a
-	// line.
+	// Lists maps fields that are written as a line per element to the keyword that begins such a line.
 	Lists map[string]string
 	// Always reports, given a pointer to the struct, when a field is written even if it is zero.
 	Always map[string]func(pointer any) bool

@@ -22,37 +22,38 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Realm is an object.Finder as Run tests it, with what its objects come from.
+// Realm is an object.Finder for the tests of Run, with functions that control the source of its objects.
 type Realm struct {
 	object.Finder
-	// Source is that of the realm's pods, Other one of another realm.
+	// Source is the source of the realm's pods, Other the source of pods of another realm.
 	Source, Other pod.Source
-	// Put defines an object, or another version of it; Remove takes it away.
+	// Put defines an object or replaces it with a new version; Remove removes an object.
 	Put    func(object.Object)
 	Remove func(object.Key)
-	// Changed is woken for the objects that are to be asked for again: for what was unknown when it is known, or why
-	// not.
+	// Changed is woken with the objects that have to be requested again: they have changed, or an Unknown object has
+	// been found, is missing, or its request has failed.
 	Changed *wake.Keyed[pod.Object]
-	// Fail has what the objects come from answer with these HTTP statuses, one after the other, before it gives the
-	// object again; nil where nothing can fail so. 0 is no answer at all.
+	// Fail makes the source answer requests for the object k with these HTTP statuses, one per request, before it
+	// returns the object again. The status 0 means no answer at all. Fail is nil for a realm in which requests can't
+	// fail.
 	Fail func(k object.Key, statuses ...int)
-	// Tokens is how long tokens are valid; 0 if there are none.
+	// Tokens is the lifetime of tokens; 0 if the realm has none.
 	Tokens time.Duration
-	// Asked reports whether objects of a kind are only asked for: when they change, nobody is told who doesn't wait for
-	// them, and the next pod sees it. nil if there are none such.
+	// Asked reports whether objects of a kind are only requested, not watched: Changed isn't woken when such an object
+	// changes, unless a pod waits for it, and only the next pod sees the change. Asked is nil if all kinds are watched.
 	Asked func(object.Kind) bool
-	// Lacks reports whether there are no objects of a kind; nil if there are all.
+	// Lacks reports whether the realm has no objects of a kind; nil if it has all kinds.
 	Lacks func(object.Kind) bool
-	// UID is that of the realm's pod where that counts.
+	// UID is the UID of the realm's pod, for realms that check it.
 	UID types.UID
-	// live is set where time is real.
+	// live says that the test runs in real time, not in virtual time.
 	live bool
 }
 
 const namespace, name, secret = "default", "x", "hunter2"
 
-// Run tests that a realm keeps the contract of object.View. make is called in a bubble of testing/synctest for each
-// test, and has all end with it.
+// Run tests that a realm fulfils the contract of object.View. make creates the realm of each test in a bubble of
+// testing/synctest; everything that make starts has to end with the test.
 func Run(t *testing.T, make func(t *testing.T) *Realm) {
 	for title, test := range map[string]func(t *testing.T, r *Realm){
 		"objects come, change and go": comeAndGo, "only its own pods see it": onlyItsOwn,
@@ -65,8 +66,8 @@ func Run(t *testing.T, make func(t *testing.T) *Realm) {
 	}
 }
 
-// RunLive is Run for a realm that is real, as far as that needs no virtual time. What a test puts, or its absence, is
-// there for the next.
+// RunLive runs those tests of Run that need no virtual time, for a real realm. The realm keeps its objects between the
+// tests.
 func RunLive(t *testing.T, make func(t *testing.T) *Realm) {
 	for title, test := range map[string]func(t *testing.T, r *Realm){"objects come, change and go": comeAndGo,
 		"nothing shows a secret": showsNothing, "tokens are renewed": tokens} {
@@ -78,7 +79,7 @@ func RunLive(t *testing.T, make func(t *testing.T) *Realm) {
 	}
 }
 
-// limit is how long anything takes at most.
+// limit is the maximum time for which a test waits.
 func (r *Realm) limit() time.Duration {
 	if r.live {
 		return time.Minute
@@ -94,7 +95,7 @@ func meta(namespaced bool, version string) metav1.ObjectMeta {
 	return m
 }
 
-// objects are one of each kind that is asked for by name.
+// objects returns one object of each kind that can be requested by name.
 func objects(version string) map[object.Kind]object.Object {
 	return map[object.Kind]object.Object{
 		object.ConfigMap: &v1.ConfigMap{ObjectMeta: meta(true, version)},
@@ -113,7 +114,7 @@ func keyOf(o object.Object) object.Key {
 	return object.Key{Kind: object.KindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// podOf is a pod of a source, which says of itself that it is of another.
+// podOf returns a pod whose Desired.Source is source, and whose annotation claims that its source is other.
 func podOf(source, other pod.Source) *pod.Desired {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: "u",
 		Annotations: map[string]string{pod.AnnotationConfigSource: string(other)}}}
@@ -123,14 +124,14 @@ func podOf(source, other pod.Source) *pod.Desired {
 
 func (r *Realm) view() object.View { return r.For(podOf(r.Source, r.Other)) }
 
-// another is what another pod sees.
+// another returns the View of another pod of the realm.
 func (r *Realm) another(uid string) object.View {
 	d := podOf(r.Source, r.Other)
 	d.Pod.UID = types.UID(uid)
 	return r.For(d)
 }
 
-// ask asks for an object of a kind.
+// ask requests an object of a kind by name.
 func ask(v object.View, kind object.Kind, name string) (o metav1.Object, err error) {
 	ctx := context.Background()
 	switch kind {
@@ -154,7 +155,8 @@ func ask(v object.View, kind object.Kind, name string) (o metav1.Object, err err
 	return o, err
 }
 
-// settle asks until it is known, as whoever waits for an object does: when it has changed, or when the answer said.
+// settle repeats a request until its result isn't Unknown. It repeats the request when Changed is woken or at the time
+// NotBefore of the error, like a caller that waits for an object.
 func settle[T any](t *testing.T, r *Realm, ask func() (T, error)) (got T, err error) {
 	t.Helper()
 	for range 100 {
@@ -181,7 +183,7 @@ func settle[T any](t *testing.T, r *Realm, ask func() (T, error)) (got T, err er
 	return got, err
 }
 
-// awaitChange waits until it is said that the object has changed.
+// awaitChange waits until Changed is woken with the object.
 func awaitChange(t *testing.T, r *Realm, want pod.Object) {
 	t.Helper()
 	for {
@@ -251,7 +253,7 @@ func onlyItsOwn(t *testing.T, r *Realm) {
 	}
 }
 
-// answersAtOnce: 200 ask while one object can't be had, and nobody waits for it.
+// answersAtOnce tests that 200 concurrent requests return at once while one of the objects can't be read.
 func answersAtOnce(t *testing.T, r *Realm) {
 	o := objects("1")[object.Secret]
 	r.Put(o)
@@ -281,7 +283,7 @@ func answersAtOnce(t *testing.T, r *Realm) {
 	}
 }
 
-// failures: an object that can't be had isn't missing, and is asked for again.
+// failures tests that an object that can't be read counts as Unknown, not as missing, and is requested again.
 func failures(t *testing.T, r *Realm) {
 	if r.Fail == nil {
 		return

@@ -1,7 +1,7 @@
-// Package objecttest has what tests need of objects that pods refer to.
+// Package objecttest has helpers for tests with objects that pods refer to.
 package objecttest
 
 import "github.com/deckhand-node/deckhand/internal/pod/object"
 
-// View is what a pod from a manifest sees of a set that stays as it is.
+// View returns the View that pods from manifests have of a set that doesn't change.
 func View(s *object.Set) *object.Local { return object.NewLocal(func() *object.Set { return s }) }

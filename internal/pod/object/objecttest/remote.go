@@ -27,8 +27,8 @@ const (
 	validity = time.Hour
 )
 
-// remote is a Finder for objects of an API server that takes its time and fails: each is asked for when it is first
-// looked for, and followed from then on.
+// remote is a Finder for objects of an API server that answers slowly and fails: each object is requested when a View
+// is first asked for it, and watched from then on.
 type remote struct {
 	ctx     context.Context
 	changed *wake.Keyed[pod.Object]
@@ -43,13 +43,14 @@ type remote struct {
 	tokens   int
 }
 
-// answer is what is known of an object: it, or an error.
+// answer is the result of the last request for an object: the object, or an error.
 type answer struct {
 	object object.Object
 	err    error
 }
 
-// Remote makes a realm like that of an API server, to test those with who ask it. It ends with the test.
+// Remote returns a realm that behaves like an API server, for tests of packages that request its objects. It ends with
+// the test.
 func Remote(t *testing.T) *Realm {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &remote{ctx: ctx, changed: wake.NewKeyed[pod.Object](), server: map[object.Key]object.Object{},
@@ -185,7 +186,8 @@ func (r *remote) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, err
 	return nil, errors.New("a node may not list PersistentVolumes")
 }
 
-// Token issues another one when the last one is due. Its statuses are those of the zero key.
+// Token returns a new token once the last one is due to be renewed. The statuses of its failing requests are stored
+// under the zero key.
 func (r *remote) Token(_ context.Context, q object.TokenRequest) (object.Token, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

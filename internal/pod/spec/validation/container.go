@@ -76,14 +76,15 @@ func (p podContainers) takes(c *v1.Container, at *field.Path) field.ErrorList {
 	return append(errs, containerResources(&c.Resources, &p.claims, at.Child("resources"))...)
 }
 
-// staying checks the fields of a container that still runs when the pod is initialized: probes and hooks.
+// staying checks the fields of a container that continues to run after the pod's initialization: probes and hooks.
 func (p podContainers) staying(c *v1.Container, at *field.Path) field.ErrorList {
 	errs := probes(c, at)
 	return append(errs, p.lifecycle(c, at.Child("lifecycle"))...)
 }
 
-// initOnly checks the fields with special rules for init containers. Those that always restart ("sidecars", KEP-753)
-// continue to run, so they can have probes and hooks, and can be resized. The others end early, so they can't.
+// initOnly checks the fields with special rules for init containers. Init containers that always restart ("sidecars",
+// KEP-753) continue to run, so they can have probes and hooks, and can be resized. Other init containers end early, so
+// they can't.
 func (p podContainers) initOnly(c *v1.Container, at *field.Path) field.ErrorList {
 	policy := at.Child("resizePolicy")
 	if pod.IsSidecar(c) {

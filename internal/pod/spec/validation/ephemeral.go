@@ -5,10 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ephemeral checks the ephemeral containers of a pod, which are for debugging (KEP-277). At an API server they are
-// added to a running pod by a subresource, and a new pod can't have any. A manifest has no subresource: there, they
-// are in the list itself, and an edit of the manifest adds one to a running pod. Otherwise the API's rules apply:
-// such a container has no ports, resources, probes, hooks or restarts, and mounts whole volumes only.
+// ephemeral checks the ephemeral containers of a pod, which are for debugging (KEP-277). At an API server, a
+// subresource adds them to a running pod, and a new pod can't have any. A manifest has no subresource: the containers
+// are in the manifest's list, and an edit of the manifest adds one to a running pod. Apart from that, the API's rules
+// apply: such a container has no ports, resources, probes, hooks or restarts, and mounts whole volumes only.
 //
 // names has the names of the pod's other containers.
 func (p podContainers) ephemeral(names Unique, at *field.Path) field.ErrorList {

@@ -24,7 +24,7 @@ func volumeFields() []string {
 	return []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
 }
 
-// fieldRef checks a reference to one of the pod's fields. It may be one of those in allowed, or a single label or
+// fieldRef checks a reference to one of the pod's fields. The field must be in allowed, or be a single label or
 // annotation: metadata.labels['key'].
 func fieldRef(at *field.Path, ref *v1.ObjectFieldSelector, allowed []string) field.ErrorList {
 	var errs field.ErrorList

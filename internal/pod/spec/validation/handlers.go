@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// handlers counts the actions of a probe or a hook, which has to have exactly one.
+// handlers counts the actions of a probe or a hook. A probe or hook has to have exactly one action.
 type handlers struct {
 	at *field.Path
 	// kinds lists the possible actions, for messages.

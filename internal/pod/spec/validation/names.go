@@ -10,8 +10,8 @@ import (
 // errors.
 const maxListed = 20
 
-// Names has the names of one kind of items in a pod, such as its volumes, in the manifest's order. References to the
-// items are checked with it.
+// Names has the names of one kind of items in a pod, such as its volumes, in the manifest's order. It is used to check
+// references to the items.
 type Names struct {
 	list  []string
 	known map[string]bool

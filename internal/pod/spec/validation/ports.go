@@ -40,9 +40,9 @@ func ports(list []v1.ContainerPort, hostNetwork bool, at *field.Path) field.Erro
 	return errs
 }
 
-// hostPorts returns an error for each host port that two containers use which run at the same time: regular
-// containers and sidecars. Other init containers run one after the other before the regular ones, so their ports
-// can't conflict.
+// hostPorts returns an error for each host port that is used by two containers that run at the same time: regular
+// containers and sidecars. Other init containers run one after the other before the regular ones, so their ports can't
+// conflict.
 func (p podContainers) hostPorts(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	together := hostPorts{}

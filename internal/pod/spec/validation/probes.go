@@ -12,8 +12,8 @@ func probes(c *v1.Container, at *field.Path) field.ErrorList {
 	return append(errs, readinessProbe(c.ReadinessProbe, c.Ports, at.Child("readinessProbe"))...)
 }
 
-// killingProbe checks a startup or liveness probe, after the failure of which the container is killed. Its
-// successThreshold has to be 1, and it can have its own grace period (KEP-2238).
+// killingProbe checks a startup or liveness probe: if such a probe fails, the container is killed. Its successThreshold
+// has to be 1, and it can have its own grace period (KEP-2238).
 func killingProbe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PersistentSource checks the source of a PersistentVolume, which has exactly one. For sources that a pod's volume
-// can have, too, the rules are the same as for pods.
+// PersistentSource checks the source of a PersistentVolume, of which exactly one has to be set. Sources that pods'
+// volumes can also have follow the same rules as there.
 func PersistentSource(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	errs := exactlyOne(*s, at, "volume")
 	same := sameAsPods(s)

@@ -13,18 +13,18 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Span is one that was sent.
+// Span is a span that a program has sent to the collector.
 type Span struct {
 	// Service is who sent it.
 	Service, Name string
-	// Trace is the ID of its trace, in hexadecimal digits.
+	// Trace is the ID of the span's trace, in hexadecimal digits.
 	Trace string
 }
 
-// Collector keeps all spans that it is sent.
+// Collector stores all spans that it receives.
 type Collector struct {
 	collector.UnimplementedTraceServiceServer
-	// Endpoint is where it listens, on loopback.
+	// Endpoint is the address on which the collector listens, on loopback.
 	Endpoint string
 
 	mu    sync.Mutex
@@ -70,14 +70,14 @@ func (c *Collector) Export(_ context.Context,
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// Spans are those that have come, in that order.
+// Spans returns the received spans in the order of their arrival.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
 }
 
-// Traces are the names of the spans that have come, each with its service, by their traces.
+// Traces returns the names of the received spans, each after the name of its service, by trace ID.
 func (c *Collector) Traces() map[string][]string {
 	traces := map[string][]string{}
 	for _, s := range c.Spans() {
