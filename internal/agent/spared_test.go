@@ -67,10 +67,40 @@ func apiPod(t *testing.T, name string, priority int32) v1.Pod {
 // more of the disk than the plain pod that is evicted.
 func TestClusterSparesPods(t *testing.T) {
 	t.Parallel()
+	c := joined(t)
+	c.await("all run", c.running("static/main", "critical/main", "plain/main"))
+	c.press()
+	c.spared()
+}
+
+// TestAbsentServerSparesPods: an agent that never reached the API server evicts pods that this had, with the same
+// exceptions.
+func TestAbsentServerSparesPods(t *testing.T) {
+	t.Parallel()
+	c := joined(t)
+	c.await("all run", c.running("static/main", "critical/main", "plain/main"))
+	c.stop()
+	c.api.Close()
+	c.up()
+	c.press()
+	c.spared()
+}
+
+// member is an agent in a cluster, on a small disk, with pods that can be evicted and others.
+type member struct {
+	*reloads
+	api      *httptest.Server
+	settings string
+	before   map[string]string
+}
+
+// joined starts an agent and its pods.
+func joined(t *testing.T) *member {
+	t.Helper()
 	api := httptest.NewServer(&apiServer{v1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
 		Items: []v1.Pod{apiPod(t, "plain", 0), apiPod(t, "critical", 2_000_000_000)}}})
-	defer api.Close()
+	t.Cleanup(api.Close) // after the agent has ended: it waits for connections
 	settings := "enableServer: false\ncontentType: application/json\n"
 	r := newReloads(t, settings+quietDisk)
 	kubeconfig := "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], " +
@@ -89,26 +119,34 @@ func TestClusterSparesPods(t *testing.T) {
 	r.configure(settings + quietDisk)
 	r.want("static", momentSpec)
 	r.up()
-	defer r.stop() // before the server, which waits for its connections
 	for _, name := range []string{"critical", "plain"} {
 		r.awaitPod(name, ready)
 	}
-	r.await("all run", r.running("static/main", "critical/main", "plain/main"))
-	before := map[string]string{}
+	return &member{reloads: r, api: api, settings: settings, before: map[string]string{}}
+}
+
+// press lets pods use some of the disk, and waits until none is left that may be evicted for that.
+func (r *member) press() {
+	r.t.Helper()
 	for i, name := range []string{"plain/main", "critical/main", "static/main"} {
-		before[name] = r.newest(name).Id
+		r.before[name] = r.newest(name).Id
 		file := filepath.Join(r.mount(name, "/data"), "file")
 		if err := os.WriteFile(file, make([]byte, (i+1)<<22), 0o600); err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
 	}
-	r.reload(settings+evictingDisk, v1.EventTypeWarning, string(pod.ReasonEvictionFindsNoPod),
+	r.reload(r.settings+evictingDisk, v1.EventTypeWarning, string(pod.ReasonEvictionFindsNoPod),
 		"no pod that may be evicted")
+}
+
+// spared fails the test unless only the plain pod was evicted.
+func (r *member) spared() {
+	r.t.Helper()
 	r.ended("plain", v1.PodFailed, string(pod.ReasonEvicted))
 	r.await("the others run on", r.running("static/main", "critical/main"))
 	for _, name := range []string{"critical/main", "static/main"} {
-		if now := r.newest(name).Id; now != before[name] {
-			t.Errorf("%s was restarted:\n%s", name, r.describe())
+		if now := r.newest(name).Id; now != r.before[name] {
+			r.t.Errorf("%s was restarted:\n%s", name, r.describe())
 		}
 	}
 }

@@ -53,6 +53,8 @@ type Report struct {
 	// Pending says that the source doesn't have its complete state yet. Its report is used, but the source doesn't
 	// count as having reported.
 	Pending bool
+	// Away says that a Pending source can't be reached: its report has the pods that it had last.
+	Away bool
 }
 
 // Sink receives reports. It is safe for concurrent use and doesn't block.

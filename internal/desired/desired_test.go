@@ -46,20 +46,24 @@ func names(s *Set) string {
 func TestSyncedOnceAllHaveReported(t *testing.T) {
 	m := New(logr.Discard(), pod.SourceFile, pod.SourceHTTP)
 	steps := []struct {
-		report Report
-		synced bool
+		report         Report
+		synced, listed bool
 	}{
-		{reportOf(pod.SourceFile), false},
-		{Report{Source: pod.SourceHTTP, Pending: true, Problems: []pod.Problem{{Message: "no answer"}}}, false},
-		{reportOf(pod.SourceHTTP), true},
+		{reportOf(pod.SourceFile), false, false},
+		{Report{Source: pod.SourceHTTP, Pending: true}, false, false},
+		{Report{Source: pod.SourceHTTP, Pending: true, Away: true, Problems: []pod.Problem{{Message: "no answer"}}}, false, true},
+		{reportOf(pod.SourceHTTP), true, true},
 	}
-	if m.Current().Synced {
+	if m.Current().Synced || m.Current().Listed {
 		t.Error("synced before any report")
 	}
 	for i, step := range steps {
 		m.Report(step.report)
 		if got := m.Current().Synced; got != step.synced {
 			t.Errorf("after report %d synced is %v, want %v", i, got, step.synced)
+		}
+		if got := m.Current().Listed; got != step.listed {
+			t.Errorf("after report %d listed is %v, want %v", i, got, step.listed)
 		}
 	}
 	if !New(logr.Discard()).Current().Synced {

@@ -20,7 +20,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 	if old == nil {
 		old = &Set{}
 	}
-	claims, problems, synced, local := gather(order, reports)
+	claims, problems, synced, local, listed := gather(order, reports)
 	defined, more := mergeObjects(order, reports)
 	problems = append(problems, more...)
 	set := &Set{
@@ -28,7 +28,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 		AllStopped: held.all,
 		Problems:   problems,
 		Objects:    object.NewSet(defined, local).WithRefused(refusals(order, reports)),
-		Synced:     synced, LocalSynced: local,
+		Synced:     synced, LocalSynced: local, Listed: listed,
 		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
 		admitted: map[*pod.Desired]admission{},
 		extended: map[*pod.Desired]extended{},
@@ -86,12 +86,12 @@ func (s *Set) refuse(c, holder Claim, what string) {
 // gather returns all claims, in the order of precedence, and all problems. synced says that all sources have reported,
 // local that all local sources have. Pods from manifests and their objects only wait for local, not for an API server.
 func gather(order []pod.Source,
-	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {
-	synced, local = true, true
+	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local, listed bool) {
+	synced, local, listed = true, true, true
 	for _, source := range order {
 		r, reported := reports[source]
 		if !reported || r.Pending {
-			synced, local = false, local && !source.Local()
+			synced, local, listed = false, local && !source.Local(), listed && r.Away
 		}
 		claims = append(claims, r.Claims...)
 		problems = append(problems, r.Problems...)
@@ -99,7 +99,7 @@ func gather(order []pod.Source,
 	sortClaims(claims, order, func(c *Claim) precedence {
 		return precedence{c.Since, c.Desired.Source, c.Desired.Origin, c.Document}
 	})
-	return claims, problems, synced, local
+	return claims, problems, synced, local, listed
 }
 
 // precedence decides which of two claims gets a name or UID: first the local claim, because it is available without an

@@ -143,7 +143,8 @@ func without(a, b []pod.Problem) []pod.Problem {
 }
 
 func same(a, b *Set) bool {
-	return a.Synced == b.Synced && a.LocalSynced == b.LocalSynced && a.AllStopped == b.AllStopped &&
+	return a.Synced == b.Synced && a.LocalSynced == b.LocalSynced && a.Listed == b.Listed &&
+		a.AllStopped == b.AllStopped &&
 		slices.Equal(a.Stopped, b.Stopped) && a.Objects.Equal(b.Objects) && slices.Equal(a.Pods, b.Pods) &&
 		slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Refused, b.Refused)
 }

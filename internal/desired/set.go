@@ -32,6 +32,9 @@ type Set struct {
 	// LocalSynced says that every local source has reported at least once: the removal of pods that no manifest has
 	// any more doesn't wait for an API server, which may be one of these pods.
 	LocalSynced bool
+	// Listed says that every source has reported or can't be reached: if one pod has to end so that others run, it can
+	// be chosen from Pods.
+	Listed bool
 
 	byUID map[types.UID]*pod.Desired
 	// admitted has the results of applying RuntimeClasses, by the pods that sources claim.

@@ -74,6 +74,8 @@ type Source struct {
 	held []types.UID
 	// synced says that a complete list of pods was processed.
 	synced bool
+	// away says that an earlier agent's pods were reported because there are no newer ones.
+	away bool
 	// hold is set while pods continue to run although the API server doesn't have them any more. holdChanged says that
 	// the beginning or end of a hold hasn't been reported yet.
 	hold        *hold
@@ -98,7 +100,7 @@ func (s *Source) Run(ctx context.Context) error {
 	defer stopStored()
 	s.report()
 	s.restore()
-	if s.away(ctx, changed) {
+	if s.unreachable(ctx, changed) {
 		s.goOn()
 	}
 	again := time.NewTimer(0)
@@ -136,9 +138,9 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// away waits until the complete list of pods is available or the API server is unreachable, and reports whether it is
+// unreachable waits until the complete list of pods is available or the API server is unreachable, and reports whether it is
 // unreachable.
-func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool {
+func (s *Source) unreachable(ctx context.Context, changed *wake.Keyed[types.UID]) bool {
 	reach, stop := s.conf.Reach()
 	defer stop()
 	patience := time.NewTimer(s.conf.Known.Patience())
@@ -173,12 +175,16 @@ func (s *Source) restore() {
 
 // goOn reports an earlier agent's pods, unless newer ones are available.
 func (s *Source) goOn() {
-	if len(s.claims) == 0 && !s.synced && len(s.restored) > 0 {
+	if s.away || s.synced {
+		return
+	}
+	s.away = true
+	if len(s.restored) > 0 {
 		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run",
 			"pods", len(s.restored))
 		s.claims = s.restored
-		s.report()
 	}
+	s.report()
 }
 
 // update processes the complete list of pods, and reports whether anything relevant has changed.
@@ -225,8 +231,8 @@ func (s *Source) update(pods []*v1.Pod) bool {
 }
 
 func (s *Source) report() {
-	r := desired.Report{Source: pod.SourceAPI, Pending: !s.synced, Claims: slices.Collect(maps.Values(s.claims)),
-		Problems: s.conf.Known.Problems()}
+	r := desired.Report{Source: pod.SourceAPI, Pending: !s.synced, Away: s.away && !s.synced,
+		Claims: slices.Collect(maps.Values(s.claims)), Problems: s.conf.Known.Problems()}
 	if s.hold != nil {
 		r.Problems = append(r.Problems, s.hold.problem)
 	}

@@ -274,7 +274,7 @@ func TestAway(t *testing.T) {
 		store.Open("node1")
 		life(t, store, reach, func(_ *Source, server *podobjecttest.Server, sink *sourcetest.Recorder, back func()) {
 			synctest.Wait()
-			if r, _ := sink.Last(); len(r.Claims) > 0 {
+			if r, _ := sink.Last(); len(r.Claims) > 0 || r.Away {
 				t.Errorf("before anything is known of the API server: %+v", r)
 			}
 			away.since = time.Now() // it fails
@@ -282,7 +282,7 @@ func TestAway(t *testing.T) {
 			synctest.Wait()
 			r, _ := sink.Last()
 			was := claims(r.Claims)
-			if !r.Pending || len(was) != 4 || was["ended-uid"].Pod.Status.Phase != v1.PodSucceeded {
+			if !r.Pending || !r.Away || len(was) != 4 || was["ended-uid"].Pod.Status.Phase != v1.PodSucceeded {
 				t.Errorf("while it is away: %+v", was)
 			}
 			for _, name := range []string{"stays", "again", "new"} {

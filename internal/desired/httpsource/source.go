@@ -153,7 +153,7 @@ func (s *Source) Run(ctx context.Context) error {
 
 func (s *Source) report() {
 	r := s.keeper.Report()
-	r.Pending = !s.known
+	r.Pending, r.Away = !s.known, !s.known // the first report follows the first request
 	s.changed = false
 	s.sink.Report(r)
 }

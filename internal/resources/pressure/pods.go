@@ -111,8 +111,8 @@ func NewNodePods(c NodePodsConfig) *NodePods {
 // measured one, or 0.
 func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 	set := n.Desired.Current()
-	if !set.Synced {
-		return nil, errUnsynced
+	if !set.Listed {
+		return nil, errUnlisted
 	}
 	volumes := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {
@@ -141,7 +141,7 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 	return list, nil
 }
 
-var errUnsynced = errors.New("not all sources of pods were read yet")
+var errUnlisted = errors.New("not all sources of pods were read yet")
 
 // Holding reports whether something of the pod's that takes resources is left: a container, the sandbox or a volume. It
 // may be called concurrently with Pods.
