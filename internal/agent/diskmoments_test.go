@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
@@ -69,6 +70,7 @@ func TestDiskMoments(t *testing.T) {
 		{"first start", (*diskMoment).firstStart},
 		{"at rest", (*diskMoment).atRest},
 		{"admission", (*diskMoment).admission},
+		{"admission with a device", (*diskMoment).devices},
 		{"eviction", (*diskMoment).eviction},
 		{"shutdown", (*diskMoment).shutdown},
 		{"restart", (*diskMoment).restarted},
@@ -312,6 +314,33 @@ func (d *diskMoment) admission() {
 	d.await("the node doesn't report the disk", func() string { return d.storageFailed(false) })
 	report("the node is as before")
 	d.same("a/main", "hog/main")
+}
+
+// devices admits a pod whose devices have to be recorded first.
+func (d *diskMoment) devices() {
+	d.begin()
+	p := devicestest.New(d.t, d.path("root/device-plugins"), "example.com/gpu", "one", "two")
+	if err := p.Register(); err != nil {
+		d.t.Fatal(err)
+	}
+	spec := strings.Replace(momentSpec, "volumeMounts:", "resources: {limits: {example.com/gpu: 1}}, volumeMounts:", 1)
+	d.want("first", spec)
+	d.awaitPod("first", ready)
+	d.fail()
+	d.want("second", spec)
+	d.awaitPod("second", func(v local.PodView) string {
+		for _, w := range v.Waits {
+			if w.Disk && d.says(w.Message) && strings.Contains(w.Message, "device-plugins/kubelet_internal_checkpoint") {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%s: %+v", v.Pod.Status.Phase, v.Waits)
+	})
+	d.same("a/main", "hog/main", "first/main")
+	report := d.recovers()
+	d.awaitPod("second", ready)
+	report("the pod with a device is ready")
+	d.same("a/main", "hog/main", "first/main")
 }
 
 // storageFailed reports whether the node says something else about a disk that can't be written.
