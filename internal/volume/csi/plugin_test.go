@@ -61,6 +61,10 @@ type rig struct {
 
 // newRig starts a driver with these capabilities, and registers it.
 func newRig(t *testing.T, change func(*Config), capabilities ...string) *rig {
+	return startRig(t, csidriver.Options{Capabilities: capabilities}, change)
+}
+
+func startRig(t *testing.T, o csidriver.Options, change func(*Config)) *rig {
 	t.Helper()
 	root, err := os.MkdirTemp("", "deckhand-test-csi-")
 	if err != nil {
@@ -68,7 +72,8 @@ func newRig(t *testing.T, change func(*Config), capabilities ...string) *rig {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	r := &rig{T: t, root: root, meter: &calls{of: map[string]int{}}, woken: make(chan pod.Object, 100)}
-	r.driver = csidriver.Start(t, csidriver.Options{Below: []string{root}, Capabilities: capabilities})
+	o.Below = []string{root}
+	r.driver = csidriver.Start(t, o)
 	r.restart(change)
 	r.register()
 	return r

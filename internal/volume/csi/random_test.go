@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
@@ -26,16 +27,24 @@ var (
 
 // Pods with volumes come and go, the driver fails with any code, before or after its work, hangs, is cut off and dies,
 // and the agent restarts: the driver never sees a call that the law of calls doesn't allow, and in the end nothing is
-// left. A seed that fails: go test ./internal/volume/csi -run TestRandomSequences -csi.seed=N -csi.sequences=1.
+// left. The volumes of every second sequence have to be attached. A seed that fails: go test ./internal/volume/csi -run
+// TestRandomSequences -csi.seed=N -csi.sequences=1.
 func TestRandomSequences(t *testing.T) {
-	r := newRig(t, nil, "STAGE_UNSTAGE_VOLUME")
+	rigs := []*rig{newRig(t, nil, "STAGE_UNSTAGE_VOLUME"), newAttachRig(t, "STAGE_UNSTAGE_VOLUME")}
 	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences) && !t.Failed(); seed++ {
+		r := rigs[seed%2]
 		s := sequence{rig: r, random: rand.New(rand.NewPCG(seed, 0)), mounted: map[types.UID]bool{}}
+		if seed%2 == 1 {
+			s.controller = newController(r)
+		}
 		s.restart(impatient)
 		for range 25 {
 			s.step()
 		}
 		s.end("u-a", "u-b", "u-c", "u-d")
+		if s.controller != nil && !s.detach() {
+			t.Error("the volume can't be detached")
+		}
 		r.driver.CheckLaw(t)
 		if t.Failed() {
 			t.Logf("seed %d: %s", seed, strings.Join(s.steps, ", "))
@@ -46,9 +55,10 @@ func TestRandomSequences(t *testing.T) {
 
 type sequence struct {
 	*rig
-	random *rand.Rand
-	stages *volumestate.Stages
-	steps  []string
+	*controller // nil if volumes needn't be attached
+	random      *rand.Rand
+	stages      *volumestate.Stages
+	steps       []string
 	// options are the mount options of the claim's volume.
 	options []string
 	// mounted has the pods whose volume is mounted as far as the agent knows.
@@ -68,7 +78,15 @@ func (s *sequence) of(uid types.UID) volume.Request {
 	if uid < "u-c" {
 		return asking(inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = uid }), s.root, seeing(described()))
 	}
-	return claimed(s.root, uid, seeing(), func(pv *v1.PersistentVolume) { pv.Spec.MountOptions = s.options })
+	var from object.View = seeing()
+	if s.controller != nil {
+		from = s.view()
+	}
+	return claimed(s.root, uid, from, func(pv *v1.PersistentVolume) {
+		if pv.Spec.MountOptions = s.options; s.controller != nil {
+			pv.Spec.CSI.VolumeHandle = s.handle
+		}
+	})
 }
 
 func userOf(q volume.Request) volumestate.User {
@@ -79,7 +97,12 @@ func userOf(q volume.Request) volumestate.User {
 const impatient = 100 * time.Millisecond
 
 func (s *sequence) restart(patience time.Duration) {
-	s.rig.restart(func(c *Config) { c.Patience, c.BootID = patience, "this" })
+	s.rig.restart(func(c *Config) {
+		if c.Patience, c.BootID = patience, "this"; s.controller != nil {
+			c.Board, c.Written = s.board, time.Nanosecond
+			s.publish()
+		}
+	})
 	s.stages = volumestate.NewStages(s.root, []volume.Stager{s.plugin}, operations.Config{})
 	if err := s.stages.Adopt(); err != nil {
 		s.Error(err)
@@ -89,7 +112,16 @@ func (s *sequence) restart(patience time.Duration) {
 
 func (s *sequence) step() {
 	q, what := s.request(), ""
-	switch n := s.random.IntN(20); {
+	steps := 20
+	if s.controller != nil {
+		steps = 26
+	}
+	switch n := s.random.IntN(steps); {
+	case n >= 20:
+		what = s.change(s.random)
+		if !s.listed { // as the manager does
+			s.plugin.Detached(s.key())
+		}
 	case n < 7:
 		what = "mount " + string(q.UID)
 		if err := s.use(q); err == nil {
