@@ -65,8 +65,8 @@ func (p Plugin) Device(v volume.Spec) (key, dir string) {
 	return s.key(), p.device(&s)
 }
 
-// Note implements volume.Stager. In the record of a kubelet nothing says whether the volume is attached: it counts as if
-// it were.
+// Note implements volume.Stager. In the record of a kubelet nothing says whether the volume is attached: it counts as
+// if it were.
 func (p Plugin) Note(dir string) (volume.Note, error) {
 	had, err := readRecord(dir)
 	if err != nil {

@@ -66,7 +66,8 @@ type User struct {
 // NewStages returns Stages for the plugins' devices below the root directory.
 func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
 	return &Stages{Left: wake.NewSlot(), root: root, layout: NewLayout(filepath.Join(root, "pods")), plugins: plugins,
-		ops: operations.New(c), staged: map[string]bool{}, noted: map[record]v1.UniqueVolumeName{}, failed: map[record]error{}}
+		ops: operations.New(c), staged: map[string]bool{}, noted: map[record]v1.UniqueVolumeName{},
+		failed: map[record]error{}}
 }
 
 const (
