@@ -21,8 +21,22 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// attachRoundsEnv multiplies the pods and the kills of TestAttachOrder: 17 is more than 200 pods and 50 kills.
+// attachRoundsEnv multiplies the pods and the kills of TestAttachOrder, and the moves of TestAttachMoves: 17 is more than
+// 200 pods and 50 kills, and 10 rolls a StatefulSet 20 times.
 const attachRoundsEnv = "DECKHAND_TEST_CSI_ROUNDS"
+
+func attachRounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv(attachRoundsEnv)
+	if text == "" {
+		return 1
+	}
+	rounds, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rounds
+}
 
 // TestAttachOrder: by the audit log of the API server and the calls of the driver, volumes are reported in use before
 // they are used, and until they are unstaged, and no volume costs more calls than it has to; also if the agent is
@@ -32,12 +46,7 @@ func TestAttachOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rounds := 1
-	if text := os.Getenv(attachRoundsEnv); text != "" {
-		if rounds, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := attachRounds(t)
 	p := plane.Start(t, program)
 	t.Run("waves", func(t *testing.T) { attachInWaves(t, p, binary, 12*rounds) })
 	t.Run("kills", func(t *testing.T) { killWhileAttaching(t, p, binary, 4*rounds) })

@@ -391,6 +391,8 @@ type attachRig struct {
 	seen []driver.Call
 	// from is how many calls the audit log had before.
 	from int
+	// endpoint is that of the runtime.
+	endpoint string
 }
 
 // attachDriver is the name of attachRig's driver.
@@ -398,37 +400,57 @@ const attachDriver = "attached.deckhand.test"
 
 func joinAttached(t *testing.T, p *plane.Plane, binary string) *attachRig {
 	t.Helper()
+	return joinAttachedAs(t, p, binary, node.Name, driver.Options{})
+}
+
+// joinAttachedAs is joinAttached under that name, with these options of its driver.
+func joinAttachedAs(t *testing.T, p *plane.Plane, binary, name string, o driver.Options) *attachRig {
+	t.Helper()
+	r := newAttachRig(t, joinAs(t, p, binary, name, "cgroupDriver: cgroupfs\nmaxPods: 500\n"), o)
+	r.AddFlags("--container-runtime-endpoint", r.endpoint)
+	r.Start()
+	r.joined()
+	return r
+}
+
+// newAttachRig starts everything but the node's agent, which may be a kubelet.
+func newAttachRig(t *testing.T, n *rig, o driver.Options) *attachRig {
+	t.Helper()
 	s, err := memcri.New(memcri.Options{Images: []string{node.Image}, WriteLogs: true, EventQueue: 100_000,
 		CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &attachRig{rig: join(t, p, binary, "cgroupDriver: cgroupfs\nmaxPods: 500\n"), api: newAPI(t, p), handles: map[string]string{},
-		from: len(p.Audited())}
+	r := &attachRig{rig: n, api: newAPI(t, n.p), handles: map[string]string{}, from: len(n.p.Audited())}
 	socket := filepath.Join(r.Base, "cri.sock")
 	if err := s.Start(socket); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	r.AddFlags("--container-runtime-endpoint", "unix://"+socket)
+	r.endpoint = "unix://" + socket
 	registry := filepath.Join(r.RootDir, "plugins_registry")
 	for _, dir := range []string{"pods", "plugins", "plugins_registry"} {
 		if err := os.MkdirAll(filepath.Join(r.RootDir, dir), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.driver = driver.Start(t, driver.Options{Name: attachDriver, NodeID: "id-1", Below: []string{r.RootDir}, Args: []string{"--enable-attach"},
-		Registration: filepath.Join(registry, "csi.sock"), Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
+	o.Name, o.NodeID, o.Below, o.Args = attachDriver, "id-1", []string{r.RootDir}, []string{"--enable-attach"}
+	o.Registration, o.Capabilities = filepath.Join(registry, "csi.sock"), []string{"STAGE_UNSTAGE_VOLUME"}
+	r.driver = driver.Start(t, o)
 	r.controller = controllerOf(t, r.driver)
 	r.pods = followList[v1.Pod](t, r.api, podsPath, "", nil)
 	r.nodes = followList[v1.Node](t, r.api, "/api/v1/nodes", "metadata.name="+r.name, nil)
 	r.attachments = startAttacher(t, r.api, map[string]*driver.Process{r.name: r.driver})
-	r.Start()
+	return r
+}
+
+// joined waits until the agent has joined with its driver.
+func (r *attachRig) joined() {
+	r.t.Helper()
 	r.created()
 	r.is(v1.ConditionTrue)
 	r.apply(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: ` + attachDriver + `}, spec: {attachRequired: true}}`)
 	r.kubectl("wait", "--for=jsonpath={.spec.drivers[0].name}="+attachDriver, "csinode/"+r.name, "--timeout=60s")
-	return r
 }
 
 // addVolumes makes PersistentVolumes that are bound to claims of the same names.
@@ -472,6 +494,12 @@ func (r *attachRig) addVolumes(names ...string) {
 // addPod makes a pod that mounts the volumes of claims.
 func (r *attachRig) addPod(name string, claims ...string) {
 	r.t.Helper()
+	if err := r.api.create(r.t.Context(), podsPath, podWith(name, claims...)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func podWith(name string, claims ...string) *v1.Pod {
 	grace, token := int64(1), false
 	c := v1.Container{Name: "c", Image: node.Image, Args: []string{"serve"}}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &token}}
@@ -481,9 +509,7 @@ func (r *attachRig) addPod(name string, claims ...string) {
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: claim, MountPath: "/" + claim})
 	}
 	p.Spec.Containers = []v1.Container{c}
-	if err := r.api.create(r.t.Context(), podsPath, p); err != nil {
-		r.t.Fatal(err)
-	}
+	return p
 }
 
 // removePod asks for the end of a pod; by force its object goes at once.

@@ -108,6 +108,14 @@ func TestTakeOver(t *testing.T) {
 func joinForBoth(t *testing.T, p *plane.Plane, binary string) (r *rig, kubelet func()) {
 	t.Helper()
 	r = join(t, p, binary, "")
+	kubelet = r.forBoth(r.RuntimeEndpoint())
+	r.StartRuntime()
+	return r, kubelet
+}
+
+// forBoth configures a node for the kubelet and deckhand, with the runtime at an endpoint. kubelet starts the kubelet.
+func (r *rig) forBoth(endpoint string) (kubelet func()) {
+	r.t.Helper()
 	r.Configure(config + fmt.Sprintf(`port: %d
 authorization: {mode: AlwaysAllow}
 authentication: {x509: {clientCAFile: %s}}
@@ -118,11 +126,10 @@ makeIPTablesUtilChains: false
 volumePluginDir: %s
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}
-`, r.Port(2), p.CA(), r.RuntimeEndpoint(), filepath.Join(r.Base, "plugins")))
+`, r.Port(2), r.p.CA(), endpoint, filepath.Join(r.Base, "plugins")))
 	r.MakeRoomForKubelet()
-	r.StartRuntime()
-	return r, func() {
-		r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", p.Node(node.Name),
+	return func() {
+		r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", r.p.Node(node.Name),
 			"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "--pod-manifest-path", r.Manifests, "-v", "2")
 	}
 }
