@@ -83,8 +83,9 @@ func (s *Set) refuse(c, holder Claim, what string) {
 	}
 }
 
-// gather returns all claims, in the order of precedence, and all problems. synced says that all sources have reported,
-// local that all local sources have. Pods from manifests and their objects only wait for local, not for an API server.
+// gather returns all claims, in the order of precedence, and all problems. synced reports whether all sources have
+// reported, local whether all local ones have: pods from manifests and their objects don't wait for an API server.
+// listed reports whether all sources have reported or can't be reached.
 func gather(order []pod.Source,
 	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local, listed bool) {
 	synced, local, listed = true, true, true

@@ -138,8 +138,8 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// unreachable waits until the complete list of pods is available or the API server is unreachable, and reports whether it is
-// unreachable.
+// unreachable waits until the complete list of pods is available or the API server is unreachable, and reports whether
+// it is unreachable.
 func (s *Source) unreachable(ctx context.Context, changed *wake.Keyed[types.UID]) bool {
 	reach, stop := s.conf.Reach()
 	defer stop()
