@@ -123,7 +123,7 @@ type Stager interface {
 	Noted() []string
 }
 
-// Note is what a plugin has written down about a device, or about a volume of a pod.
+// Note is what a plugin has recorded about a device, or about a volume of a pod.
 type Note struct {
 	// Device is the key of the device, or of the one that the pod's volume uses; empty if it uses none.
 	Device string
@@ -143,7 +143,7 @@ type Attacher interface {
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
 	// Detached says that the volume with this key isn't attached any more, although it is in use: its device is useless,
-	// also if it is attached again. A device that no pod uses is staged anew then.
+	// also if it is attached again. A device that no pod uses is staged again then.
 	Detached(key string)
 }
 

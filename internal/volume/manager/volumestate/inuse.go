@@ -60,19 +60,19 @@ func (u *InUse) List() []v1.UniqueVolumeName {
 // devices, see Devices. It is called after Adopt, and again after an error: until then, notes and records that can't be
 // read keep the volumes in use that they may be about, see Found.
 func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
-	held, unread, doubts := map[Place]v1.UniqueVolumeName{}, map[Place]error{}, map[string]bool{}
+	held, unread, unsure := map[Place]v1.UniqueVolumeName{}, map[Place]error{}, map[string]bool{}
 	var errs []error
-	doubt := func(what string, err error) {
+	unclear := func(what string, err error) {
 		if err != nil {
-			doubts[what] = true
+			unsure[what] = true
 			errs = append(errs, err)
 		}
 	}
 	uids, err := s.layout.UIDs()
-	doubt(anything, err)
+	unclear(anything, err)
 	for _, uid := range uids {
 		places, err := s.layout.List(uid)
-		doubt(anything, err)
+		unclear(anything, err)
 		for _, at := range places {
 			a := s.attacher(func(a volume.Attacher) bool { return PluginDir(a.Name()) == at.Plugin })
 			if a == nil {
@@ -88,11 +88,11 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		}
 	}
 	all, err := s.records()
-	doubt(anything, err)
+	unclear(anything, err)
 	for _, r := range all {
 		d, err := s.read(r)
 		if isUnread(err) {
-			doubt(string(r), err)
+			unclear(string(r), err)
 		} else if err == nil { // without a record a device was adopted, or isn't staged
 			s.noteInUse(r, d)
 		}
@@ -102,7 +102,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		if key := s.Device(a, User{at.UID, at.Name}); key != "" {
 			held[at] = volume.UniqueName(a, key)
 		} else {
-			doubt(a.Name(), err)
+			unclear(a.Name(), err)
 		}
 	}
 	for _, p := range s.plugins {
@@ -111,20 +111,20 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 				n, err := a.Note(dir)
 				r := s.recordOf(device{Plugin: a.Name(), Key: n.Device})
 				if _, e := os.Lstat(r.file()); err == nil && n.Attached && e != nil {
-					doubt(string(r), fmt.Errorf("the staged device %s isn't recorded: %w", n.Device, e))
+					unclear(string(r), fmt.Errorf("the staged device %s isn't recorded: %w", n.Device, e))
 				} else if isUnread(err) && !s.recorded(all, dir) {
-					doubt(a.Name(), err)
+					unclear(a.Name(), err)
 				}
 			}
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doubts = doubts
+	s.unsure = unsure
 	return held, errors.Join(errs...)
 }
 
-// anything is a doubt about all volumes.
+// anything is the key of uncertainty about all volumes.
 const anything = ""
 
 // recorded reports whether one of the records is of the device in this directory.
@@ -136,21 +136,21 @@ func (s *Stages) recorded(all []record, dir string) bool {
 }
 
 // Found receives the names in the node's object at first, nil if they aren't known yet. Devices contains those that
-// notes and records may be about which can't be read. complete is false if it may lack some.
+// notes and records may be about which can't be read. complete is false if some may be missing.
 func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.found == nil {
 		s.found = names
 	}
-	return s.found != nil || len(s.doubts) == 0
+	return s.found != nil || len(s.unsure) == 0
 }
 
-// doubtful reports whether the volume may be in use by a note or a record that can't be read. s.mu is held.
-func (s *Stages) doubtful(name v1.UniqueVolumeName) bool {
+// maybeInUse reports whether the volume may be in use by a note or a record that can't be read. s.mu is held.
+func (s *Stages) maybeInUse(name v1.UniqueVolumeName) bool {
 	a, key := s.named(name)
-	return a != nil && (s.doubts[anything] || s.doubts[a.Name()] ||
-		s.doubts[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
+	return a != nil && (s.unsure[anything] || s.unsure[a.Name()] ||
+		s.unsure[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
 }
 
 // named returns the plugin and the key of a volume; nil if this build doesn't have the plugin.
@@ -217,7 +217,7 @@ func (s *Stages) Devices() []v1.UniqueVolumeName {
 	defer s.mu.Unlock()
 	names := slices.Collect(maps.Values(s.noted))
 	for _, name := range s.found {
-		if s.doubtful(name) {
+		if s.maybeInUse(name) {
 			names = append(names, name)
 		}
 	}

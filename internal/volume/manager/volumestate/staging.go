@@ -51,8 +51,8 @@ type Stages struct {
 	staged map[string]bool                // records of the devices that this agent has staged, by their directories
 	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found, and those without users
 	failed map[record]error               // why devices without users aren't unstaged
-	// doubts are the records that InUse couldn't read, and the plugins with other notes that it couldn't read.
-	doubts map[string]bool
+	// unsure has the records that InUse couldn't read, and the plugins with other notes that it couldn't read.
+	unsure map[string]bool
 	found  []v1.UniqueVolumeName // see Found
 }
 
