@@ -142,8 +142,8 @@ type Attacher interface {
 	Stager
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
-	// Detached says that the volume with this key isn't attached any more, although it is in use: its device is useless,
-	// also if it is attached again. A device that no pod uses is staged again then.
+	// Detached says that the volume with this key isn't attached any more, although it is in use: its device is
+	// useless, also if it is attached again. A device that no pod uses is staged again then.
 	Detached(key string)
 }
 
