@@ -110,8 +110,12 @@ func checkMoves(t *testing.T, rigs []*attachRig, moves int) {
 		name := c.by.unique("data")
 		inUse, _ := before.by.history(audited)
 		_, attached := c.by.history(audited)
-		released := slices.IndexFunc(inUse, func(l lists) bool { return l.at.After(before.Ended) && !l.failed && !l.has(name) })
-		reported := slices.IndexFunc(attached, func(l lists) bool { return l.at.After(before.Ended) && !l.failed && l.has(name) })
+		next := func(all []lists, has bool) int {
+			return slices.IndexFunc(all, func(l lists) bool {
+				return l.at.After(before.Ended) && !l.failed && l.has(name) == has
+			})
+		}
+		released, reported := next(inUse, false), next(attached, true)
 		if released < 0 || reported < 0 {
 			t.Fatalf("call %d: the lists %v and %v lack the volume's move", i, inUse, attached)
 		}
@@ -121,8 +125,12 @@ func checkMoves(t *testing.T, rigs []*attachRig, moves int) {
 			t.Errorf("move %d took the agents %s and the controllers %s", i/2, ours, controllers)
 		}
 	}
-	t.Logf("from the end of NodeUnstageVolume to NodeStageVolume, without the controllers' time: %v", took)
+	t.Logf("from NodeUnstageVolume's end to NodeStageVolume, without the controllers' time: %v", took)
 }
+
+// rolledPods are the pods of rollStatefulSet's StatefulSet, with an image.
+const rolledPods = "{terminationGracePeriodSeconds: 1, automountServiceAccountToken: false, containers: " +
+	"[{name: c, image: %s, args: [serve], volumeMounts: [{name: data, mountPath: /data}]}]}"
 
 // rollStatefulSet replaces all pods of a StatefulSet so many times. Their volumes may come back while they are being
 // unstaged (kubernetes/kubernetes#121357) or detached (kubernetes/kubernetes#72181).
@@ -133,7 +141,7 @@ func rollStatefulSet(t *testing.T, p *plane.Plane, binary string, rolls int) {
 	sets := followList[apps.StatefulSet](t, r.api, path, "", nil)
 	r.apply(workload("StatefulSet", "db", fmt.Sprintf(`replicas: %d, serviceName: db, volumeClaimTemplates: [{metadata: {name: data},
   spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}],`, replicas),
-		fmt.Sprintf("{terminationGracePeriodSeconds: 1, automountServiceAccountToken: false, containers: [{name: c, image: %s, args: [serve], volumeMounts: [{name: data, mountPath: /data}]}]}", node.Image)))
+		fmt.Sprintf(rolledPods, node.Image)))
 	for i := range rolls + 1 {
 		if i > 0 {
 			change := fmt.Appendf(nil, `{"spec": {"template": {"metadata": {"annotations": {"roll": "%d"}}}}}`, i)
@@ -143,7 +151,8 @@ func rollStatefulSet(t *testing.T, p *plane.Plane, binary string, rolls int) {
 		}
 		sets.await(t, "the StatefulSet is rolled", func(sets map[string]apps.StatefulSet) error {
 			s := sets["db"]
-			if s.Status.ObservedGeneration != int64(i+1) || s.Status.UpdateRevision != s.Status.CurrentRevision || s.Status.ReadyReplicas != replicas {
+			if s.Status.ObservedGeneration != int64(i+1) || s.Status.UpdateRevision != s.Status.CurrentRevision ||
+				s.Status.ReadyReplicas != replicas {
 				return fmt.Errorf("generation %d: %+v", s.Generation, s.Status)
 			}
 			return nil
@@ -190,6 +199,11 @@ func compareStages(t *testing.T, p *plane.Plane) {
 		t.Fatal(err)
 	}
 	r := newAttachRig(t, join(t, p, binary, ""), driver.Options{})
+	t.Cleanup(func() { // the kubelet keeps the logs of removed pods for a minute
+		if err := os.RemoveAll(r.PodLogs); err != nil {
+			t.Error(err)
+		}
+	})
 	kubelet := r.forBoth(r.endpoint)
 	var claims []string
 	for i := range count {
@@ -232,7 +246,8 @@ func compareStages(t *testing.T, p *plane.Plane) {
 			took = append(took, min(began.Sub(inUse[reported].at), began.Sub(attached[listed].at)))
 		}
 		slices.Sort(took)
-		t.Logf("from attached to NodeStageVolume under %s: p50 %s, p90 %s, at most %s", agent, took[count/2], took[count*9/10], took[count-1])
+		t.Logf("from attached to NodeStageVolume under %s: p50 %s, p90 %s, at most %s", agent, took[count/2],
+			took[count*9/10], took[count-1])
 		return took[count/2]
 	}
 	ours := median("deckhand", r.Start)

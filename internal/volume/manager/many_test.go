@@ -43,7 +43,8 @@ func TestManyAttached(t *testing.T) {
 		// To find the devices of a pod that ends, the names of all are read.
 		read := slices.DeleteFunc(reads(), func(path string) bool { return path == "/staged" })
 		if len(read) > 0 || len(c.inUse) != want {
-			t.Errorf("%s: %d volumes in use, want %d; %d reads: %q", step, len(c.inUse), want, len(read), read[:min(5, len(read))])
+			t.Errorf("%s: %d volumes in use, want %d; %d reads: %q", step, len(c.inUse), want, len(read),
+				read[:min(5, len(read))])
 		}
 	}
 	p := c.user(0)
