@@ -119,7 +119,8 @@ type followed[T any] struct {
 	objects map[string]T
 }
 
-// followList follows a list until the end of the test. It calls each, if there is one, for each change with the object's name.
+// followList follows a list until the end of the test. It calls each, if there is one, for each change with the
+// object's name.
 func followList[T any](t *testing.T, a *api, path string, selector string, each func(name string)) *followed[T] {
 	t.Helper()
 	f := &followed[T]{objects: map[string]T{}}
@@ -256,8 +257,8 @@ type attacher struct {
 	locks       map[string]*sync.Mutex
 }
 
-// startAttacher starts one for drivers of one name, by the nodes that they are for. It connects before volumes are used:
-// the law of calls allows more after a new connection.
+// startAttacher starts an attacher for drivers of one name, by the nodes that they are for. It connects before volumes
+// are used: the law of calls allows more after a new connection.
 func startAttacher(t *testing.T, a *api, drivers map[string]*driver.Process) *followed[storage.VolumeAttachment] {
 	t.Helper()
 	at := &attacher{t: t, api: a, controllers: map[string]csi.ControllerClient{}, locks: map[string]*sync.Mutex{}}
@@ -342,13 +343,14 @@ func (a *attacher) reconcile(ctx context.Context, name string) error {
 	}
 	handle, nodeID := volume.Spec.CSI.VolumeHandle, n.Spec.Drivers[at].NodeID
 	if going {
-		if _, err := controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: nodeID}); err != nil {
+		request := &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: nodeID}
+		if _, err := controller.ControllerUnpublishVolume(ctx, request); err != nil {
 			return err
 		}
 		return ignoreNotFound(a.api.patch(ctx, path, finalizers()))
 	}
-	answer, err := controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: nodeID,
-		VolumeCapability: writerCapability()})
+	answer, err := controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: handle,
+		NodeId: nodeID, VolumeCapability: writerCapability()})
 	if err != nil {
 		return err
 	}
@@ -449,7 +451,7 @@ func (r *attachRig) joined() {
 	r.t.Helper()
 	r.created()
 	r.is(v1.ConditionTrue)
-	r.apply(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: ` + attachDriver + `}, spec: {attachRequired: true}}`)
+	r.apply(manifest("storage.k8s.io/v1", "CSIDriver", "name: "+attachDriver, "{attachRequired: true}"))
 	r.kubectl("wait", "--for=jsonpath={.spec.drivers[0].name}="+attachDriver, "csinode/"+r.name, "--timeout=60s")
 }
 
@@ -466,14 +468,14 @@ func (r *attachRig) addVolumes(names ...string) {
 		}
 		r.handles[name] = answer.GetVolume().GetVolumeId()
 		for path, o := range map[string]any{
-			volumesPath: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{Capacity: size,
-				AccessModes: modes, PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+			volumesPath: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
+				Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
 				ClaimRef: &v1.ObjectReference{Namespace: "default", Name: name},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: attachDriver,
-					VolumeHandle: r.handles[name]}}}},
-			claimsPath: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeClaimSpec{
-				AccessModes: modes, StorageClassName: &storageClass, VolumeName: name,
-				Resources: v1.VolumeResourceRequirements{Requests: size}}},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+					Driver: attachDriver, VolumeHandle: r.handles[name]}}}},
+			claimsPath: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: v1.PersistentVolumeClaimSpec{AccessModes: modes, StorageClassName: &storageClass, VolumeName: name,
+					Resources: v1.VolumeResourceRequirements{Requests: size}}},
 		} {
 			if err := r.api.create(r.t.Context(), path, o); err != nil {
 				r.t.Fatal(err)
@@ -502,7 +504,8 @@ func (r *attachRig) addPod(name string, claims ...string) {
 func podWith(name string, claims ...string) *v1.Pod {
 	grace, token := int64(1), false
 	c := v1.Container{Name: "c", Image: node.Image, Args: []string{"serve"}}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &token}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace,
+		AutomountServiceAccountToken: &token}}
 	for _, claim := range claims {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
@@ -587,13 +590,14 @@ func (r *attachRig) settles(claims ...string) {
 				errs = append(errs, fmt.Errorf("VolumeAttachment %s of %s", name, *o.Spec.Source.PersistentVolumeName))
 			}
 		}
-		mounts := slices.Concat(driver.Mounts(r.t, filepath.Join(r.RootDir, "pods")), driver.Mounts(r.t, filepath.Join(r.RootDir, "plugins")))
+		mounts := slices.Concat(driver.Mounts(r.t, filepath.Join(r.RootDir, "pods")),
+			driver.Mounts(r.t, filepath.Join(r.RootDir, "plugins")))
 		if len(mounts) != 2*len(claims) {
 			errs = append(errs, fmt.Errorf("mounts %q", mounts))
 		}
-		for pattern, count := range map[string]int{"pods/*/volumes/kubernetes.io~csi/*/vol_data.json": len(claims),
-			"plugins/kubernetes.io/csi/*/*/vol_data.json": len(claims), "plugins/kubernetes.io/csi/*/*": len(claims), "staged/*": len(claims)} {
-			if list, err := filepath.Glob(filepath.Join(r.RootDir, pattern)); err != nil || len(list) != count {
+		for _, pattern := range []string{"pods/*/volumes/kubernetes.io~csi/*/vol_data.json", "staged/*",
+			"plugins/kubernetes.io/csi/*/*/vol_data.json", "plugins/kubernetes.io/csi/*/*"} {
+			if list, err := filepath.Glob(filepath.Join(r.RootDir, pattern)); err != nil || len(list) != len(claims) {
 				errs = append(errs, fmt.Errorf("records %q, %w", list, err))
 			}
 		}
@@ -604,7 +608,7 @@ func (r *attachRig) settles(claims ...string) {
 // audited are the calls since the node has joined.
 func (r *attachRig) audited() []plane.Call { return r.p.Audited()[r.from:] }
 
-// takeCalls adds the calls that have ended to seen, checks the law of calls so far, and clears the driver's memory of them.
+// takeCalls moves the calls from the driver's memory to seen, and checks the law of calls.
 func (r *attachRig) takeCalls() {
 	r.t.Helper()
 	r.driver.CheckLaw(r.t)
@@ -648,7 +652,7 @@ func (r *attachRig) history(calls []plane.Call) (inUse, attached []lists) {
 		var body struct {
 			Status struct {
 				VolumesInUse    *[]string
-				VolumesAttached *[]v1.AttachedVolume
+				VolumesAttached []v1.AttachedVolume
 			}
 		}
 		if err := json.Unmarshal(c.Body, &body); err != nil {
@@ -658,11 +662,9 @@ func (r *attachRig) history(calls []plane.Call) (inUse, attached []lists) {
 		if list := body.Status.VolumesInUse; list != nil && c.Node == r.name {
 			l.names = *list
 			inUse = append(inUse, l)
-		} else if list := body.Status.VolumesAttached; c.Node == "" && (list != nil || strings.Contains(string(c.Body), `"volumesAttached"`)) {
-			if list != nil {
-				for _, a := range *list {
-					l.names = append(l.names, string(a.Name))
-				}
+		} else if c.Node == "" && strings.Contains(string(c.Body), `"volumesAttached"`) {
+			for _, a := range body.Status.VolumesAttached { // null if there is none
+				l.names = append(l.names, string(a.Name))
 			}
 			attached = append(attached, l)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// attachedVolume is what the node's lists have of a volume.
+// attachedVolume is the entry of a volume in the node's lists.
 type attachedVolume struct{ inUse, attached bool }
 
 // FollowAttachments reads a volume's VolumeAttachment again when the volume's entry in the node's lists has changed,
@@ -44,7 +44,7 @@ func volumesOf(f *nodefacts.Facts) map[v1.UniqueVolumeName]attachedVolume {
 	return of
 }
 
-// differing returns what differs in the second of two states of the lists; zero for a volume that is gone.
+// differing returns the entries that the second of two states of the lists has changed; zero for a volume that is gone.
 func differing(was, is map[v1.UniqueVolumeName]attachedVolume) map[v1.UniqueVolumeName]attachedVolume {
 	changed := map[v1.UniqueVolumeName]attachedVolume{}
 	for name, v := range is {
