@@ -28,6 +28,8 @@ type AwaitsError struct {
 	Step string
 	// NotBefore is the time of the next try if no change of the object is certain to be reported; else zero.
 	NotBefore time.Time
+	// Expected says that the volume waits for others to do their part as always: that isn't worth an event.
+	Expected bool
 }
 
 func (e *AwaitsError) Error() string { return e.Err.Error() }
@@ -123,7 +125,7 @@ type Stager interface {
 	Noted() []string
 }
 
-// Note is what a plugin has recorded about a device, or about a volume of a pod.
+// Note is a plugin's record of a device, or of a volume of a pod.
 type Note struct {
 	// Device is the key of the device, or of the one that the pod's volume uses; empty if it uses none.
 	Device string

@@ -115,6 +115,9 @@ func (p *Plan) RecordSuccess(r pod.Result) {
 // RecordFailure records the events of an action that failed.
 func (p *Plan) RecordFailure(r pod.Result) {
 	f, c := r.Failure, r.Action.Container
+	if f.Expected {
+		return
+	}
 	switch r.Action.Kind {
 	case pod.EnsureImage:
 		p.recordImageFailure(r)

@@ -33,6 +33,9 @@ func TestImageFailureEvents(t *testing.T) {
 			pod.Failure{Reason: "FailedMount", Message: "no such ConfigMap"},
 			[]string{"Warning FailedMount: no such ConfigMap"},
 		},
+		"volume that waits as always": {
+			pod.Failure{Reason: "FailedMount", Message: "it isn't attached yet", Expected: true}, nil,
+		},
 		"device": {
 			pod.Failure{Reason: "FailedMapVolume", Message: "it is a block device"},
 			[]string{"Warning FailedMapVolume: it is a block device"},

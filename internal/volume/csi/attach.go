@@ -89,6 +89,8 @@ type use int
 const (
 	// wait: it can't be used yet.
 	wait use = iota
+	// goesOn: it can't be used yet, and all that it waits for is as always.
+	goesOn
 	// useObject: it is attached as the VolumeAttachment says.
 	useObject
 	// useHeld: the API server is away, and the volume stays attached as it was. As long as the node's object lists it
@@ -103,7 +105,7 @@ func (a attaching) next() (u use, cause string) {
 	case a.held && object.IsAway(a.err) && !a.detached:
 		return useHeld, ""
 	case !a.reported:
-		return wait, "the node's status in the API doesn't list the volume in volumesInUse yet"
+		return goesOn, "the node's status in the API doesn't list the volume in volumesInUse yet"
 	case a.err != nil && !apierrors.IsNotFound(a.err) && a.attached:
 		return wait, a.err.Error()
 	case o != nil && o.DeletionTimestamp != nil:
@@ -116,7 +118,7 @@ func (a attaching) next() (u use, cause string) {
 	case o != nil && !o.Status.Attached && o.Status.AttachError != nil:
 		return wait, "the controller can't attach it: " + bounded(o.Status.AttachError.Message)
 	case !a.attached:
-		return wait, "a controller has to attach it to this node (volumesAttached of the node's status doesn't list it)"
+		return goesOn, "a controller has to attach it to this node (volumesAttached of the node's status doesn't list it)"
 	case o == nil:
 		return wait, "the node's status lists it as attached, but it has no VolumeAttachment"
 	case !o.Status.Attached:
@@ -146,7 +148,9 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 		return attachment{}, nil
 	}
 	o := pod.Object{Kind: string(object.VolumeAttachment), Name: object.AttachmentName(s.driver, s.handle, by.node)}
-	failed := func(err error) error { return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach"} }
+	failed := func(err error) *volume.AwaitsError {
+		return &volume.AwaitsError{Object: o, Err: err, Step: "WaitForAttach"}
+	}
 	if p.drivers.conf.NoController {
 		return attachment{}, failed(errors.New("it has to be attached to this node, which controllers may not do " +
 			"(enableControllerAttachDetach is false): set it to true"))
@@ -177,7 +181,9 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 	case a.attached && object.IsUnknown(a.err):
 		return attachment{}, failed(fmt.Errorf("%s: %w", o, a.err)) // with the time when it is asked for again
 	default:
-		return attachment{}, failed(fmt.Errorf("%s: %s", o, cause))
+		err := failed(fmt.Errorf("%s: %s", o, cause))
+		err.Expected = use == goesOn
+		return attachment{}, err
 	}
 }
 

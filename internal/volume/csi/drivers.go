@@ -465,7 +465,7 @@ func (d *Drivers) setUncertain(dir string, uncertain bool) {
 	}
 }
 
-// doubts returns what isn't in the record in this directory.
+// doubts returns the facts about a volume that aren't in the record in this directory.
 func (d *Drivers) doubts(dir string) (uncertain, detached bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -81,6 +81,12 @@ func (p Problem) awaits() pod.Object {
 	return pod.Object{}
 }
 
+// expected reports whether the volume waits for others to do their part as always.
+func (p Problem) expected() bool {
+	awaits, ok := errors.AsType[*volume.AwaitsError](p.Err)
+	return ok && awaits.Expected
+}
+
 // until returns when to retry the operation. It is zero if only a change of an object can help, or if no time is
 // set.
 func (p Problem) until() time.Time {
@@ -101,13 +107,14 @@ func (p Problem) until() time.Time {
 // *pod.Failure, its message is kept unchanged. The reason is that of the first problem, or FailedMount if one of the
 // problems has that reason.
 func Failure(problems []Problem) *pod.Failure {
-	f := &pod.Failure{Reason: problems[0].reason(), Message: message(problems)}
+	f := &pod.Failure{Reason: problems[0].reason(), Message: message(problems), Expected: true}
 	for _, p := range problems {
 		if p.reason() == pod.ReasonFailedMount {
 			f.Reason = pod.ReasonFailedMount
 		}
 		f.Permanent, f.Disk = f.Permanent || p.Permanent(), f.Disk || atomicfile.DiskFails(p.Err)
 		f.Unknown = f.Unknown || object.IsUnknown(p.Err)
+		f.Expected = f.Expected && p.expected()
 		if f.Awaits == (pod.Object{}) {
 			f.Awaits = p.awaits()
 		}

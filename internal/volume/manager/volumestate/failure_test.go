@@ -52,6 +52,19 @@ func TestFailuresAreWordedAsTheKubeletDoes(t *testing.T) {
 	}
 }
 
+// TestFailureOfExpected: a wait without an event hides no other problem.
+func TestFailureOfExpected(t *testing.T) {
+	attachment := pod.Object{Kind: "VolumeAttachment", Name: "csi-1"}
+	waits := problem("a", v1.VolumeSource{CSI: &v1.CSIVolumeSource{}},
+		&volume.AwaitsError{Object: attachment, Err: errors.New("it isn't attached yet"), Expected: true})
+	refused := problem("b", v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}, volume.Awaits(attachment, "the controller can't attach it"))
+	for want, list := range map[bool][]volumestate.Problem{true: {waits, waits}, false: {waits, refused}} {
+		if got := volumestate.Failure(list).Expected; got != want {
+			t.Errorf("%d volumes: %v", len(list), got)
+		}
+	}
+}
+
 // TestFailureOfUnknown: a volume of which nobody can tell yet is told apart from one that fails.
 func TestFailureOfUnknown(t *testing.T) {
 	unknown := &object.Unknown{Key: object.Key{Kind: object.Secret, Namespace: "default", Name: "s"}, Why: "it is being asked for"}

@@ -135,7 +135,7 @@ func (s *Stages) recorded(all []record, dir string) bool {
 	})
 }
 
-// Found receives the names in the node's object at first, nil if they aren't known yet. Devices contains those that
+// Found receives the names that the node's object lists at first, nil until it is read. Devices contains those that
 // notes and records may be about which can't be read. complete is false if some may be missing.
 func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 	s.mu.Lock()
