@@ -118,7 +118,8 @@ func (a attaching) next() (u use, cause string) {
 	case o != nil && !o.Status.Attached && o.Status.AttachError != nil:
 		return wait, "the controller can't attach it: " + bounded(o.Status.AttachError.Message)
 	case !a.attached:
-		return goesOn, "a controller has to attach it to this node (volumesAttached of the node's status doesn't list it)"
+		return goesOn, "a controller has to attach it to this node " +
+			"(volumesAttached of the node's status doesn't list it)"
 	case o == nil:
 		return wait, "the node's status lists it as attached, but it has no VolumeAttachment"
 	case !o.Status.Attached:
