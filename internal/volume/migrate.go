@@ -36,7 +36,8 @@ func inline(lib csitranslation.CSITranslator, v *v1.Volume, namespace string) (*
 	if d == nil || d.StoragePolicyName == "" {
 		return lib.TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)
 	}
-	// The library (v0.36.3) panics for this field, which it adds to PersistentVolumes under this key.
+	// The library (v0.36.3) panics if this field of an inline volume is set. So the field is cleared, and its value is
+	// added under the key that the library uses for PersistentVolumes.
 	v = v.DeepCopy()
 	v.VsphereVolume.StoragePolicyName = ""
 	pv, err := lib.TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)

@@ -42,9 +42,9 @@ func Awaits(object pod.Object, format string, args ...any) error {
 	return &AwaitsError{Object: object, Err: fmt.Errorf(format, args...)}
 }
 
-// Plugin provides volumes of one type. Its methods are safe for concurrent use, but one volume is passed to one
-// call at a time. A call may take long, or for ever if a file system hangs: the manager never calls plugins from a
-// worker.
+// Plugin provides volumes of one type. Its methods are safe for concurrent use, but the manager makes only one call at
+// a time for each volume. A call may take long, or for ever if a file system hangs, so the manager never makes it on
+// the goroutine of a pod's worker.
 type Plugin interface {
 	// Name is the plugin's name, such as "kubernetes.io/empty-dir". Names of directories contain it, with "~" for
 	// "/".
@@ -111,10 +111,9 @@ type Live interface {
 // failures, also for devices that were never staged.
 type Stager interface {
 	Plugin
-	// Device returns the key of the device that volumes with this spec share, and the device's directory: a path
-	// below plugins/ under the root directory, at which the kubelet's plugin of this type has it. The directory
-	// belongs to the plugin, which creates it. It has nothing else in it, and is removed after Unstage. The key is
-	// empty for a volume that isn't staged.
+	// Device returns the key of the device that volumes with this spec share, and the device's directory: a path below
+	// plugins/ under the root directory, the same as that of the kubelet's plugin of this type. Only the plugin creates
+	// and uses the directory, which is removed after Unstage. The key is empty for a volume that isn't staged.
 	Device(Spec) (key, dir string)
 	Stage(context.Context, Staging) error
 	Unstage(context.Context, Staging) error
@@ -125,27 +124,29 @@ type Stager interface {
 	Noted() []string
 }
 
-// Note is a plugin's record of a device, or of a volume of a pod.
+// Note is a plugin's note on disk about a device, or about a volume of a pod.
 type Note struct {
-	// Device is the key of the device, or of the one that the pod's volume uses; empty if it uses none.
+	// Device is the key of the device, or of the device that the pod's volume uses; it is empty if the volume uses
+	// none.
 	Device string
-	// Program is the name of the program that holds the volume, and Handle its name of the volume.
+	// Program is the name of the program that holds the volume, and Handle the program's name of the volume.
 	Program, Handle string
 	// Attached says that the volume may still be in use as an attached one, in this boot of the machine.
 	Attached bool
-	// Spec is the device's spec for Unstage, if that needs it.
+	// Spec is the device's spec for Unstage, if Unstage needs one.
 	Spec Spec
 }
 
 // Attacher is a Stager whose volumes a controller of the cluster may have to attach to the node. The manager reports
-// such a volume as in use from the time when a pod wants it until nothing of it is left on the node; meanwhile the
-// controller doesn't detach it. Stage and Mount fail with an AwaitsError until it is attached.
+// such a volume as in use from the time when a pod wants it until nothing of the volume is left on the node; meanwhile
+// the controller doesn't detach the volume. Stage and Mount fail with an AwaitsError until the volume is attached.
 type Attacher interface {
 	Stager
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
-	// Detached says that the volume with this key isn't attached any more, although it is in use: its device is
-	// useless, also if it is attached again. A device that no pod uses is staged again then.
+	// Detached reports to the plugin that the volume with this key isn't attached any more, although it is in use. The
+	// volume's device is useless from then on, even if the volume is attached again. A device that no pod uses is then
+	// staged again.
 	Detached(key string)
 }
 
@@ -154,11 +155,11 @@ func UniqueName(p Plugin, key string) v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(p.Name() + "/" + key)
 }
 
-// Forgetter is a plugin whose volumes are held by another program, which may never come back: a CSI driver.
+// Forgetter is a plugin whose volumes are held by another program that may never come back: a CSI driver.
 type Forgetter interface {
 	Stager
-	// Forget unmounts a volume, or a device if staged is set, and removes its note, without the program. It is called
-	// for volumes that nothing uses, also for those that are gone.
+	// Forget unmounts a volume (a device if staged is set) and removes its note, without calling the program. It is
+	// called for volumes that are not in use, and for volumes that are already gone.
 	Forget(ctx context.Context, dir string, staged bool) error
 }
 
@@ -171,8 +172,8 @@ type Staging struct {
 	// Pod and Objects are those of the first volume. Unstage gets none.
 	Pod     *v1.Pod
 	Objects object.View
-	// InUse says that containers use the first volume already, Used that other volumes use the device, too: it must not
-	// be unstaged then.
+	// InUse says that containers already use the first volume. Used says that other volumes use the device, too: the
+	// device must not be unstaged then.
 	InUse, Used bool
 	Say         Say
 }
@@ -201,8 +202,9 @@ type Place struct {
 	// Meta is the directory for the plugin's own data about the volume: pods/UID/plugins/PLUGIN/NAME under the root
 	// directory. Its parents may be missing.
 	Meta string
-	// Device is the key of the device that the volume uses by the manager's records, and Spec the volume's source as
-	// far as the manager knows it. Only Unmount gets them, for a volume whose own note can't be read.
+	// Device is the key of the volume's device, according to the manager's records, and Spec the parts of the volume's
+	// source that the manager has. They are set only for Unmount, which uses them if the volume's own note can't be
+	// read.
 	Device string
 	Spec   Spec
 }

@@ -74,8 +74,8 @@ func (s Spec) Block() bool {
 		*s.Persistent.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// TokenRequest is the request for a token of the pod's service account for this audience, or for the API server if that
-// is empty. seconds is the requested lifetime; nil for the issuer's default.
+// TokenRequest returns the request for a token of the pod's service account for this audience, or for the API server if
+// audience is empty. seconds is the requested lifetime; nil means the issuer's default.
 func TokenRequest(p *v1.Pod, audience string, seconds *int64) object.TokenRequest {
 	r := object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID,
 		Audience: audience}

@@ -104,9 +104,9 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		changed, err := w.relink(ctx, current, want.names())
 		return changed, errors.Join(err, w.makeMountPoints())
 	}
-	// Leftovers of earlier updates are removed first, so that they take no space beside the new generation, and
-	// their removal no time between the steps of the update. If the removal fails, the cleanup at the end tries
-	// again and reports the error. The generation that readers see is kept, even if it couldn't be opened.
+	// Leftovers of earlier updates are removed first: they then take up no space next to the new generation, and their
+	// removal doesn't delay the steps of the update. If the removal fails, the cleanup at the end tries again and
+	// reports the error. The generation that readers see is kept, even if it couldn't be opened.
 	seen, _ := readLink(w.dir, dataLink)
 	w.pause(ctx)
 	_ = w.tidy(ctx, seen)

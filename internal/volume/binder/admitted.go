@@ -49,7 +49,8 @@ func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects,
 	if r := pv.Spec.ClaimRef; r == nil || r.UID != claim.UID {
 		return claim, nil, awaits("that is bound to another claim")
 	}
-	// A PersistentVolume of a replaced kind may name labels that nodes no longer have. They have those of its driver.
+	// If a CSI driver has replaced the PersistentVolume's kind, the volume's node affinity may name labels that nodes
+	// no longer have. Migrate replaces them by the driver's labels, which nodes have.
 	s, err := volume.Spec{Volume: v, Claim: claim, Persistent: pv}.Migrate(p.Namespace)
 	if err != nil {
 		return claim, nil, awaits("%w", err)

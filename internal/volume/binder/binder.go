@@ -51,7 +51,7 @@ type Config struct {
 	// pod's own view (the argument of Bind) is used instead.
 	Objects  Objects
 	Recorder Recorder
-	// Writes follows writes of the record; nil for none.
+	// Writes reports writes of the record that hang; if it is nil, they aren't reported.
 	Writes *room.Writes
 }
 

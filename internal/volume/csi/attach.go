@@ -38,7 +38,8 @@ func (a attachment) note(r record) {
 	}
 }
 
-// shortestContext is shortest for values of a publish_context: short ones are mostly numbers and names of devices.
+// shortestContext is the length in bytes from which on a value of a publish_context is hidden in messages: shorter
+// values are mostly numbers and names of devices. It replaces the constant shortest for these values.
 const shortestContext = 8
 
 // hidden returns the values of the publish_context that must not be in messages.
@@ -51,8 +52,8 @@ func (a attachment) hidden() (list []string) {
 	return list
 }
 
-// attaches reports whether a controller has to attach the volume. Only a cluster has such controllers. There, a driver
-// without an object needs them as well (API: CSIDriverSpec.attachRequired).
+// attaches reports whether a controller has to attach the volume. Only a cluster has such controllers. In a cluster,
+// the volumes of a driver without a CSIDriver object have to be attached as well (API: CSIDriverSpec.attachRequired).
 func attaches(from object.View, d *storagev1.CSIDriver, s *source) bool {
 	return !s.inline() && from.Admitted() && ptr.Deref(d.Spec.AttachRequired, true)
 }
@@ -78,8 +79,8 @@ type attaching struct {
 	// object is the VolumeAttachment, and err the error of reading it.
 	object *storagev1.VolumeAttachment
 	err    error
-	// held says that the agent has used an attachment in this boot, and knows its publish_context; the volume hasn't
-	// been detached since.
+	// held says that the agent has used an attachment of the volume in this boot and has its publish_context, and that
+	// the volume hasn't been detached since.
 	held bool
 }
 
@@ -87,14 +88,14 @@ type attaching struct {
 type use int
 
 const (
-	// wait: it can't be used yet.
+	// wait: the volume can't be used yet.
 	wait use = iota
-	// goesOn: it can't be used yet, and all that it waits for is as always.
+	// goesOn: the volume can't be used yet, and all that it waits for is the usual course.
 	goesOn
-	// useObject: it is attached as the VolumeAttachment says.
+	// useObject: the volume is attached, as the VolumeAttachment describes.
 	useObject
-	// useHeld: the API server is away, and the volume stays attached as it was. As long as the node's object lists it
-	// as in use, no controller detaches it, except by force.
+	// useHeld: the API server can't be reached, and the volume is still attached by the attachment that the agent has
+	// used. As long as the node's object lists the volume as in use, no controller detaches it, except by force.
 	useHeld
 )
 
@@ -140,8 +141,8 @@ type user struct {
 // attachment returns the attachment of a volume. The error is a *volume.AwaitsError while there is none: changes of the
 // VolumeAttachment and of the node's lists wake the pods that wait.
 //
-// While the API server is away, other pods can use a volume whose VolumeAttachment this agent read before. After
-// a restart of the agent that is so only for a staged volume with an empty publish_context, according to the record:
+// While the API server can't be reached, other pods can use a volume whose VolumeAttachment this agent has read before.
+// After a restart of the agent, they can use only a staged volume whose record says that its publish_context is empty:
 // the record doesn't contain a publish_context, which may be secret.
 func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.CSIDriver, s *source,
 	by user) (attachment, error) {
@@ -168,7 +169,7 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 			a.object = nil
 		}
 	}
-	if a.detached { // the manager may not have seen it yet
+	if a.detached { // the manager may not have detected the detachment yet
 		p.Detached(s.key())
 	}
 	use, cause := a.next()
@@ -180,7 +181,7 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 		p.drivers.setAttachment(s.key(), is)
 		return is, nil
 	case a.attached && object.IsUnknown(a.err):
-		return attachment{}, failed(fmt.Errorf("%s: %w", o, a.err)) // with the time when it is asked for again
+		return attachment{}, failed(fmt.Errorf("%s: %w", o, a.err)) // the error contains the time of the next try
 	default:
 		err := failed(fmt.Errorf("%s: %s", o, cause))
 		err.Expected = use == goesOn
@@ -218,7 +219,7 @@ func (p Plugin) held(s *source, dir string) (attachment, bool) {
 	return attachment{uid: had[keyAttachment]}, ok
 }
 
-// setAttachment remembers the attachment of a volume by its key, until forgetAttachment.
+// setAttachment stores the attachment of a volume by the volume's key, until forgetAttachment is called.
 func (d *Drivers) setAttachment(key string, at attachment) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -231,9 +232,9 @@ func (d *Drivers) forgetAttachment(key string) {
 	delete(d.attachments, key)
 }
 
-// attached reports whether the node's object lists the volume as in use, and whether it lists it as attached, too. An
-// entry that an earlier agent has left counts only if this agent keeps it. detached says that the object lists the
-// volume as in use, but not as attached.
+// attached returns three values. reported: the node's object lists the volume as in use; an entry of an earlier agent
+// counts only if this agent also reports the volume as in use. attached: reported is true, and the object lists the
+// volume as attached, too. detached: the object lists the volume as in use, but not as attached.
 func (d *Drivers) attached(name v1.UniqueVolumeName) (reported, attached, detached bool) {
 	if d.conf.Board == nil {
 		return false, false, false

@@ -19,14 +19,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// callError is the error of a call to a driver. Its text has the driver's, but no argument of the call: those may be
-// secret.
+// callError is the error of a call to a driver. It contains the driver's error text, but no argument of the call:
+// arguments may be secret.
 type callError struct {
 	// driver is the driver's name, method the name of the call without its service.
 	driver, method, text string
 	code                 codes.Code
-	// final says that the driver has not done what it was asked for. Otherwise it may have done it, or may still be
-	// doing it.
+	// final says that the driver hasn't executed the call. If it is false, the driver may have executed the call, or
+	// may still be executing it.
 	final bool
 }
 
@@ -34,8 +34,8 @@ func (e *callError) Error() string {
 	return fmt.Sprintf("CSI driver %s: %s: rpc error: code = %s desc = %s", e.driver, e.method, e.code, e.text)
 }
 
-// isFinal reports whether the error of a call means that the driver has not done what it was asked for (CSI: "Error
-// Scheme"; ResourceExhausted and Aborted are transient as well, as they are for Kubernetes).
+// isFinal reports whether the error of a call means that the driver hasn't executed the call (CSI: "Error Scheme";
+// ResourceExhausted and Aborted are transient as well, as they are for Kubernetes).
 func isFinal(err error) bool {
 	if _, ok := status.FromError(err); !ok {
 		return false
@@ -48,13 +48,13 @@ func isFinal(err error) bool {
 	}
 }
 
-// refused reports whether an error is that of a call that the driver has refused for good.
+// refused reports whether an error is a *callError of a call that the driver certainly hasn't executed.
 func refused(err error) bool {
 	failed, ok := errors.AsType[*callError](err)
 	return ok && failed.final
 }
 
-// maxText is how much of a driver's text a message has, in bytes.
+// maxText is the maximum size in bytes of a driver's text in a message.
 const maxText = 1 << 10
 
 // bounded is a driver's text for a message: not longer than maxText, and on one line.
@@ -81,7 +81,7 @@ func ask[Q, A any](ctx context.Context, d *Drivers, r rpc, call func(context.Con
 	began := time.Now()
 	answer, err := call(ctx, request)
 	code := status.Code(err)
-	if code > codes.Unauthenticated { // the driver's own, and they would be labels of metrics
+	if code > codes.Unauthenticated { // a code that the driver made up, which would become a label of metrics
 		code = codes.Unknown
 	}
 	d.conf.Meter.CSICall(r.driver, r.method, code.String(), r.migrated, time.Since(began))
@@ -92,7 +92,8 @@ func ask[Q, A any](ctx context.Context, d *Drivers, r rpc, call func(context.Con
 	return answer, err
 }
 
-// shortest is the length from which on a text is hidden: shorter ones aren't secret, and would hide half a message.
+// shortest is the length in bytes from which on a text is hidden: shorter texts aren't secret, and hiding them would
+// make messages unreadable.
 const shortest = 4
 
 // hide replaces the hidden texts, the longest first: one may be a part of another. A strings.Replacer would need hours
@@ -108,9 +109,10 @@ func hide(text string, hidden []string) string {
 	return text
 }
 
-// call calls do for a call to the driver's node service, with its newest registration. It waits for earlier calls if
-// there are too many. The context that do gets ends at the limit of a call. If no driver of the name has registered, do
-// isn't called, and the error is a *volume.AwaitsError. say receives what the call waits for.
+// call calls the function do, which makes a call to the driver's node service, with the driver's newest registration.
+// It first waits for earlier calls if there are too many. The context of do ends at the time limit of a call. If no
+// driver with this name has registered, do isn't called, and the error is a *volume.AwaitsError. say receives the
+// reason for which the call waits.
 func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 	do func(context.Context, *registration) error) error {
 	var r *registration
@@ -158,8 +160,8 @@ func (r *registration) acquire(ctx context.Context, replaced <-chan struct{}) (l
 	return r.gate.Acquire(own, 0)
 }
 
-// reachable reports whether the driver's socket is connected after a call. A connection may end a moment after the
-// calls that it carried.
+// reachable reports whether the driver's socket is still connected after a call. A connection may break a moment after
+// the failure of its last call.
 func (r *registration) reachable(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()

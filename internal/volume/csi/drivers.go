@@ -52,11 +52,12 @@ type Config struct {
 	BootID string
 	// Patience is the time limit of a call; 0 means 2 min.
 	Patience time.Duration
-	// Written is how long a driver waits for the API server to take its entry; 0 means 30 s. Then it counts as
-	// registered, and its entry is written later.
+	// Written is how long the registration of a driver waits until the API server has accepted the driver's entry; 0
+	// means 30 s. After that time, the driver counts as registered, and its entry is written later.
 	Written time.Duration
-	// Absent is how long a driver with volumes on this node stays in the node's objects after it is gone; 0 means
-	// 60 s. A shorter time would take pods away from the node each time the driver's own pod is updated.
+	// Absent is how long a driver with volumes on this node stays in the node's objects after the driver has gone; 0
+	// means 60 s. With a shorter time, pods that need the driver couldn't be scheduled to this node each time the
+	// driver's own pod is updated.
 	Absent time.Duration
 }
 
@@ -80,8 +81,8 @@ type Drivers struct {
 	volumes map[string]string
 	// attachments are those of the volumes that were found attached and may be in use, by their keys.
 	attachments map[string]attachment
-	// uncertain has the directories of volumes whose release has begun, because their records may not say so: on a full
-	// disk they can't be written.
+	// uncertain has the directories of volumes whose release has begun. Their records may not contain this fact,
+	// because they can't be written on a full disk.
 	uncertain map[string]bool
 	// detached has the directories of devices that were detached since they were staged.
 	detached map[string]bool
@@ -91,7 +92,8 @@ type Drivers struct {
 type driver struct {
 	// registrations are those whose sockets exist, the newest last. Each call uses the newest.
 	registrations []*registration
-	// facts are those of the last registration. Without a registration they stay until the time until.
+	// facts are those of the last registration. After the last registration has gone, they are kept until the time in
+	// the field until.
 	facts nodefacts.CSIDriver
 	until time.Time
 }
@@ -112,11 +114,11 @@ type registration struct {
 	// is closed when the last call has ended.
 	calls int
 	gone  bool
-	// replaced is closed when another registration is used instead; nil while another one is.
+	// replaced is closed when another registration is used instead of this one; it is nil while another one is used.
 	replaced chan struct{}
 }
 
-// replace says that another registration is used. Drivers.mu is held.
+// replace records that another registration is used instead of this one. Drivers.mu is held.
 func (r *registration) replace() {
 	if r.replaced != nil {
 		close(r.replaced)
@@ -135,8 +137,8 @@ func NewDrivers(c Config) *Drivers {
 		attachments: map[string]attachment{}, uncertain: map[string]bool{}, detached: map[string]bool{}}
 }
 
-// Run removes drivers from the node's objects that have been gone for long enough, until ctx ends. Then it closes the
-// connections: nothing may register or call any more. The error is nil.
+// Run removes drivers that have been gone for long enough from the node's objects, until ctx ends. Then it closes the
+// connections: afterwards, no method may be called. The error is nil.
 func (d *Drivers) Run(ctx context.Context) error {
 	for {
 		var due <-chan time.Time
@@ -201,7 +203,7 @@ func (d *Drivers) publish() {
 	d.conf.Facts.Set(func(f *nodefacts.Facts) { f.CSIDrivers = list })
 }
 
-// Patience is the limit for a registration: NodeGetInfo may have to ask a cloud.
+// Patience is the time limit for a registration: the driver's NodeGetInfo may have to query the cloud's API.
 func (d *Drivers) Patience() time.Duration { return d.conf.Patience }
 
 // Register implements pluginwatch.Handler. The newest registration of a name is used at once, whatever its version:
@@ -262,7 +264,8 @@ func check(r pluginwatch.Registration) error {
 	return nil
 }
 
-// Limits of a driver's description: of a node's ID as for the API's CSINode object, of segments the agent's own.
+// Limits of a driver's description of the node: maxNodeID is the API's limit for CSINode objects, in bytes; maxSegments
+// is the agent's own limit of the number of topology segments.
 const (
 	maxNodeID   = 256
 	maxSegments = 64
@@ -394,7 +397,7 @@ func (d *Drivers) remove(which func(*registration) bool) {
 		}
 	}
 	d.mu.Unlock()
-	for _, conn := range unused { // without the lock: it may take seconds if the driver doesn't read
+	for _, conn := range unused { // without the lock: this may take seconds if the driver doesn't read
 		_ = conn.Close() // it fails only for a connection that is closed already
 	}
 	d.look.Wake()
@@ -441,7 +444,8 @@ func (d *Drivers) has(name string) bool {
 	return r != nil
 }
 
-// note records that the driver may hold a volume in this directory, or not any more if name is empty.
+// note records that the named driver may hold a volume in this directory. If name is empty, no driver holds it any
+// more.
 func (d *Drivers) note(dir, name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -454,7 +458,8 @@ func (d *Drivers) note(dir, name string) {
 	}
 }
 
-// setUncertain records that the volume in this directory may have been released, or that the driver certainly holds it.
+// setUncertain records whether the driver may have released the volume in this directory although the volume's record
+// doesn't say that a release has begun.
 func (d *Drivers) setUncertain(dir string, uncertain bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -465,7 +470,8 @@ func (d *Drivers) setUncertain(dir string, uncertain bool) {
 	}
 }
 
-// doubts returns the facts about a volume that aren't in the record in this directory.
+// doubts returns facts about the volume in this directory that its record may not contain: uncertain says that its
+// release has begun, detached that its device was detached after it was staged.
 func (d *Drivers) doubts(dir string) (uncertain, detached bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -20,24 +20,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// holding is a volume that a driver has to hold at a place: name in the directory dir, which has the record.
+// holding describes a volume that a driver has to hold at a place, which is the entry called name of the directory dir.
+// The volume's record is in dir as well.
 type holding struct {
 	dir, name, driver string
 	// used says that pods use the volume at this place.
 	used bool
-	// again says that the driver is called even if it holds the volume. It still does after any result of that.
+	// again says that the driver is called even if it already holds the volume. Whatever the result of this call is,
+	// the driver still holds the volume afterwards.
 	again bool
-	// method is the call's gRPC name, and say receives what it waits for.
+	// method is the call's gRPC name. say receives the reason for which the call waits.
 	method string
 	say    volume.Say
-	// call returns the record for the place, and the call to this registration of the driver; nil if it has no such
-	// call.
+	// call returns the record for the place, and the function that calls this registration of the driver; the function
+	// is nil if the driver doesn't support the call.
 	call func(by *registration) (want record, call func(context.Context) error, err error)
 	// release undoes the call.
 	release func(context.Context) error
 }
 
-// acquire writes the record and calls the driver, if that is the next step.
+// acquire decides on the next step and, if the step is a call, writes the record and calls the driver.
 func (p Plugin) acquire(ctx context.Context, h holding) error {
 	for {
 		first := keep
@@ -58,7 +60,7 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain() &&
 				(f.had[keyBoot] == "" || f.had[keyBoot] == p.drivers.conf.BootID)
 			if device := f.had[keyDevice]; device != "" {
-				want[keyDevice] = device // still to be checked if the call is refused
+				want[keyDevice] = device // forget still has to check this device if the driver refuses the call
 			}
 			if !stays {
 				if err := want.create(h.dir, p.drivers.conf.BootID); err != nil {
@@ -89,19 +91,20 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 	}
 }
 
-// releasing is a volume that a driver has to release at a place: name in the directory dir, which has the record.
+// releasing describes a volume that a driver has to release at a place, which is the entry called name of the directory
+// dir. The volume's record is in dir as well.
 type releasing struct {
 	dir, name string
-	// recovered is used if the record can't be read; nil if the manager has no record of the volume.
+	// recovered replaces a record that can't be read; it is nil if the manager has no record of the volume either.
 	recovered record
-	// method is the call's gRPC name, and say receives what it waits for. argument is the volume's name for
-	// `deckhand volumes forget`.
+	// method is the call's gRPC name. say receives the reason for which the call waits. argument is the volume's name
+	// as an argument of `deckhand volumes forget`.
 	method, argument string
 	say              volume.Say
 	call             func(ctx context.Context, by *registration, had record, path string) error
 }
 
-// unreachableRetry is the delay after a driver couldn't be reached, though its socket is there.
+// unreachableRetry is the delay after a call that didn't reach the driver, although the driver's socket exists.
 const unreachableRetry = 10 * time.Second
 
 // release lets the driver release the volume that the record names, and removes the directory's content. Without a
@@ -134,17 +137,17 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 		}
 	}
 	err = p.drivers.call(ctx, driver, r.method, r.say, func(ctx context.Context, by *registration) error {
-		if !torn { // else it stays: a volume with such a record isn't used without another call
-			// On a full disk volumes are released all the same.
+		if !torn { // an unreadable record is left alone: a volume with such a record isn't used without another call
+			// On a full disk, the record can't be written, but volumes are released all the same.
 			err := had.release(r.dir)
 			if err != nil && !atomicfile.DiskFails(err) {
 				return err
 			}
 		}
-		p.drivers.setUncertain(r.dir, true) // also if the record can be read again later
+		p.drivers.setUncertain(r.dir, true) // this also covers an unreadable record that becomes readable later
 		err := r.call(ctx, by, had, path)
 		if failed, ok := errors.AsType[*callError](err); ok && failed.code == codes.Unavailable && !by.reachable(ctx) {
-			// No registration is certain to follow: the driver may come back behind the same socket.
+			// The driver may come back at the same socket without registering again, so the retry needs a time.
 			return &volume.AwaitsError{Object: awaited(driver), Err: err, NotBefore: time.Now().Add(unreachableRetry)}
 		}
 		return err
@@ -178,8 +181,9 @@ func (p Plugin) Forget(ctx context.Context, dir string, staged bool) error {
 	return p.forget(ctx, dir, targetName)
 }
 
-// forget removes the record and the directory of a volume that no driver holds at this place any more. It fails, and
-// the record stays, as long as the device is mounted elsewhere: it must not be detached.
+// forget removes the record and the directory of a volume that no driver holds at this place any more. As long as the
+// volume's device is mounted elsewhere, it returns an error and keeps the record, because the device must not be
+// detached.
 func (p Plugin) forget(ctx context.Context, dir, name string) error {
 	if err := teardown.Remove(ctx, dir, name); err != nil {
 		return err
@@ -213,8 +217,8 @@ func (p Plugin) find(dir, name string, used bool) found {
 	return found{had: had, err: err, mounted: isMount(dir, name), used: used, shared: name == stageName}
 }
 
-// read reads a record like readRecord. One that should say that a release has begun does so even if it couldn't be
-// written, and one of a device that was detached has no attachment of today.
+// read reads a record like readRecord, and then corrects it by facts in memory: if a release has begun, the record says
+// so even if it couldn't be written; if the device was detached, the value of keyAttachment is the constant detached.
 func (p Plugin) read(dir string) (record, error) {
 	had, err := readRecord(dir)
 	released, lost := p.drivers.doubts(dir)
@@ -227,8 +231,9 @@ func (p Plugin) read(dir string) (record, error) {
 	return had, err
 }
 
-// deviceAt returns the device that is mounted at a place, as MAJOR:MINOR. It is empty for a directory that is bound
-// there, also one of the file system around it: such a file system stays mounted elsewhere.
+// deviceAt returns the device that is mounted at a place, as MAJOR:MINOR. It returns an empty string if the mount is a
+// bind mount of a directory, or of the file system that contains the place: the device of such a mount is also mounted
+// elsewhere.
 func deviceAt(dir, name string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir) // the mount table has no symbolic links
 	if err != nil {

@@ -5,50 +5,50 @@ import (
 	"io/fs"
 )
 
-// step is the step before a volume can be used at a place: the target of a pod, or the directory where it is staged
-// for all pods of the node.
+// step is the next step to make a volume usable at a place. A place is the target path of a pod, or the directory where
+// the volume is staged for all pods of the node.
 type step int
 
 const (
-	// keep: the driver has done it, and isn't called.
+	// keep: the driver already holds the volume at the place, and isn't called.
 	keep step = iota
 	// begin: the driver holds nothing at the place. If it refuses the call, it still holds nothing, and must not be
 	// called to undo it.
 	begin
-	// repeat: the driver may hold the volume at the place. It is called with the same arguments, and may hold the
-	// volume after any answer.
+	// repeat: the driver may hold the volume at the place. The driver is called with the same arguments, and may hold
+	// the volume whatever its answer is.
 	repeat
-	// undo: the driver may hold the volume at the place with other arguments, or another volume. That is undone, and
-	// then the call is a begin.
+	// undo: the driver may hold the volume at the place with other arguments, or another volume. The driver first has
+	// to release it; the step after that is begin.
 	undo
-	// blocked: the driver holds the volume for pods that use it, by an attachment that isn't there any more. Other pods
-	// can't use it before they have ended.
+	// blocked: the driver holds the volume for pods that use it, through an attachment that doesn't exist any more.
+	// Other pods can use the volume only after these pods have ended.
 	blocked
 )
 
 // found is the state of a place.
 type found struct {
-	// had is its record, and err the error of reading it.
+	// had is the record of the place, and err the error of reading it.
 	had record
 	err error
-	// mounted says that something is mounted at it, used that pods use it. shared says that another pod may be about to
-	// use it.
+	// mounted says that something is mounted at the place, used that pods use the place. shared says that another pod
+	// may be about to use it.
 	mounted, used, shared bool
 }
 
-// next decides the step by the state of the place and the record that the place is to have. boot is the ID of this boot
-// of the machine.
+// next decides on the step, from the state of the place and the record that the place should have. boot is the ID of
+// this boot of the machine.
 //
-// A call whose result isn't certain is repeated with the same arguments while the volume is wanted, and undone once it
-// isn't; a volume whose release has begun isn't used without another call (CSI: "Error Scheme", "Volume Lifecycle"). A
-// volume that pods use is never undone.
+// A call with an uncertain result is repeated with the same arguments as long as the volume is wanted, and undone
+// afterwards. A volume whose release has begun isn't used without another call (CSI: "Error Scheme", "Volume
+// Lifecycle"). A volume that pods use is never undone.
 func (f found) next(want record, boot string) step {
 	had := f.had
 	switch {
 	case errors.Is(f.err, fs.ErrNotExist) && !f.mounted:
 		return begin
 	case f.err != nil:
-		return repeat // most likely it is the record of this volume
+		return repeat // an unreadable record is most likely the record of this volume
 	case had[keyUncertain] == released && !f.mounted:
 		return begin
 	case !had.same(want) && f.used && f.mounted:
@@ -70,7 +70,8 @@ func (f found) next(want record, boot string) step {
 	}
 }
 
-// done reports whether the driver certainly holds the volume. It needn't mount anything where it stages a volume.
+// done reports whether the driver certainly holds the volume. A driver may stage a volume without mounting anything at
+// the place.
 func (f found) done(boot string) bool {
 	return f.had.certain() && (f.mounted || boot != "" && f.had[keyBoot] == boot)
 }

@@ -98,7 +98,7 @@ func (p Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, er
 	if err != nil {
 		return false, err
 	}
-	// Without the object nothing says that the driver wants it.
+	// If there is no CSIDriver object, the driver doesn't require repeated calls.
 	d, err := r.Objects.CSIDriver(ctx, s.driver)
 	if err != nil || !ptr.Deref(d.Spec.RequiresRepublish, false) {
 		return false, nil
@@ -111,8 +111,8 @@ func (p Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, er
 	return false, err
 }
 
-// publish lets the driver publish the volume, also if it has published it already. mountsGroup says that the driver
-// applies the fsGroup itself.
+// publish lets the driver publish the volume, even if the driver has already published it. mountsGroup says that the
+// driver applies the fsGroup itself.
 func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (mountsGroup bool, err error) {
 	driver, target := g.source.driver, filepath.Join(r.Dir, targetName)
 	const method = spec.Node_NodePublishVolume_FullMethodName
@@ -132,7 +132,7 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 			want[keyArguments] = arguments
 			if by.stages && !g.inline() {
 				dir := p.device(&g.source)
-				// It may have become a driver that stages volumes.
+				// The driver may have begun to stage volumes only after Stage was called for this one.
 				staged, err := p.read(dir)
 				if err != nil || !staged.certain() || staged.attachedOtherwise(want) {
 					return nil, nil, fmt.Errorf("CSI driver %s: the volume isn't staged", driver)
@@ -156,15 +156,15 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 	return mountsGroup, nil
 }
 
-// digest is a digest of the arguments of a call that must not change while it is repeated.
+// digest returns a digest of those arguments of a call that must not change when the call is repeated.
 func digest(q proto.Message) (string, error) {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(q)
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
 
-// Unmount lets the driver unpublish the volume that the record names, whether it is mounted or not: the driver may
-// hold it all the same. Without a record, no driver holds the volume.
+// Unmount lets the driver unpublish the volume that the record names, even if nothing is mounted: the driver may still
+// hold the volume. Without a record, no driver holds the volume.
 func (p Plugin) Unmount(ctx context.Context, at volume.Place, say volume.Say) error {
 	const method = spec.Node_NodeUnpublishVolume_FullMethodName
 	return p.release(ctx, releasing{dir: at.Dir, name: targetName, method: method, say: say, recovered: recovered(at),

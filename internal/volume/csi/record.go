@@ -87,8 +87,8 @@ const (
 	released  = "gone"
 )
 
-// detached is the value of keyAttachment, in memory, of a device that was detached since it was staged. It differs from
-// that of any VolumeAttachment, also if the same one is attached again.
+// detached is a value of keyAttachment that exists only in memory, for a device that was detached after it was staged.
+// It differs from the UID of every VolumeAttachment, even if the volume is attached by the same VolumeAttachment again.
 const detached = "detached"
 
 // certain reports whether the last call for the volume has succeeded.
@@ -112,10 +112,10 @@ func (r record) write(dir, state, boot string) error {
 	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
 }
 
-// succeed writes that a call has made the driver hold the volume, in this boot.
+// succeed records that a call has made the driver hold the volume, in this boot.
 func (r record) succeed(dir, boot string) error { return r.set(dir, certain, boot) }
 
-// release writes that the driver is called to release the volume.
+// release records that the driver is being called to release the volume.
 func (r record) release(dir string) error { return r.set(dir, uncertain, r[keyBoot]) }
 
 // with returns the text of the record with this state.
@@ -126,8 +126,8 @@ func (r record) with(state, boot string) ([]byte, error) {
 }
 
 // set writes the record with this state. If nothing else changes, only the state's bytes are overwritten, without
-// waiting for the disk: a crash of the machine may undo or tear the state, which is no harm, as nothing is mounted
-// afterwards and the driver is called anyway. A new file in place of the old one would be empty after a crash.
+// waiting for the disk. A crash of the machine may undo or tear the state. This does no harm: nothing is mounted after
+// a crash, so the driver is called anyway. If a new file replaced the old one, the file could be empty after a crash.
 func (r record) set(dir, state, boot string) error {
 	data, err := r.with(state, boot)
 	if err != nil {

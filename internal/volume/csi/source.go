@@ -80,7 +80,7 @@ func (s *source) key() string { return deviceKey(s.driver, s.handle) }
 // inline reports whether the volume is one of the pod's own.
 func (s *source) inline() bool { return s.lifecycle == storagev1.VolumeLifecycleEphemeral }
 
-// capability is how the volume is used by a pod with this fsGroup, for a driver with these capabilities.
+// capability describes how a pod with this fsGroup uses the volume, for a driver with these capabilities.
 func (s *source) capability(p *v1.Pod, by *registration) *spec.VolumeCapability {
 	mount := &spec.VolumeCapability_MountVolume{FsType: s.fsType, MountFlags: s.options}
 	if gid, ok := volume.FSGroup(p); ok && by.mountsGroup {
@@ -90,8 +90,8 @@ func (s *source) capability(p *v1.Pod, by *registration) *spec.VolumeCapability 
 		AccessMode: &spec.VolumeCapability_AccessMode{Mode: s.accessMode(by.multiWriter)}}
 }
 
-// accessMode is the first of the volume's access modes, or ReadWriteOnce, in the terms of CSI. multiWriter says that
-// the driver distinguishes volumes for one pod and for all pods of a node.
+// accessMode is the first of the volume's access modes, or ReadWriteOnce, converted to CSI. multiWriter says that the
+// driver distinguishes volumes for one pod from volumes for all pods of a node.
 func (s *source) accessMode(multiWriter bool) spec.VolumeCapability_AccessMode_Mode {
 	mode := v1.ReadWriteOnce
 	if len(s.access) > 0 {

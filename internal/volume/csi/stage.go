@@ -20,8 +20,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// stageName is the name of the directory at which a driver stages a volume. The volume's record is beside it, as the
-// kubelet's is: a kubelet that takes over removes both, and fails on anything else there.
+// stageName is the name of the directory at which a driver stages a volume. The volume's record is next to it, like the
+// kubelet's: a kubelet that takes over removes both, and fails if there are other files.
 const stageName = "globalmount"
 
 // device is the directory of a volume that is staged on this node.
@@ -32,7 +32,8 @@ func (p Plugin) device(s *source) string {
 
 func deviceKey(driver, handle string) string { return driver + "^" + handle }
 
-// recordOf is the record of the volume with this key, as far as a release needs it; nil for an invalid key.
+// recordOf returns a record of the volume with this key that has only the entries that a release needs; nil for an
+// invalid key.
 func recordOf(key string) record {
 	driver, handle, ok := strings.Cut(key, "^")
 	if !ok {
@@ -41,7 +42,8 @@ func recordOf(key string) record {
 	return record{keyDriver: driver, keyHandle: handle}
 }
 
-// recovered is the record of a volume that the manager knows, as far as a release needs it; nil for others.
+// recovered returns a record of a volume that has only the entries that a release needs, from the manager's own data;
+// nil if the manager has none.
 func recovered(at volume.Place) record {
 	if at.Device != "" {
 		return recordOf(at.Device)
@@ -65,8 +67,8 @@ func (p Plugin) Device(v volume.Spec) (key, dir string) {
 	return s.key(), p.device(&s)
 }
 
-// Note implements volume.Stager. In the record of a kubelet nothing says whether the volume is attached: it counts as
-// if it were.
+// Note implements volume.Stager. A kubelet's record doesn't say whether the volume is attached: the volume counts as
+// attached.
 func (p Plugin) Note(dir string) (volume.Note, error) {
 	had, err := readRecord(dir)
 	if err != nil {

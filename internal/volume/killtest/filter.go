@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is the option of a prctl that means nothing to the kernel: the child reports by
-// it that its work is done, and how that went (0, or 1 for an error).
+// mark is a prctl option that the kernel doesn't have. The child calls prctl with it to report to the tracer that its
+// work is done; the argument is 0 for success and 1 for an error.
 const mark = 0x6465636b
 
 // child does the work in the traced process. It doesn't return: the tracer kills it.
@@ -24,13 +24,13 @@ func child(c Case, dir string, calls map[uint64]call) {
 		fmt.Fprintln(os.Stderr, err)
 		failed = 1
 	}
-	// The kernel doesn't know the option, and that is the answer.
+	// The tracer reads the arguments of this call. The kernel itself would refuse the unknown option.
 	_ = unix.Prctl(mark, uintptr(failed), 0, 0, 0)
 	select {}
 }
 
-// install has the kernel stop every thread of this process for its tracer when it is about
-// to make one of the calls.
+// install makes the kernel stop a thread of this process, for the tracer, each time the thread is about to make one of
+// the calls.
 func install(calls map[uint64]call) error {
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
 	for nr := range calls {

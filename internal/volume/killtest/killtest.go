@@ -1,23 +1,21 @@
-// Package killtest kills a process between every two of its steps, as kill -9 or a loss
-// of power might, and has the test check what comes of it.
+// Package killtest kills a process between every two of its steps, as kill -9 or a power loss might, and lets the test
+// check the state that is left.
 //
-// A step is a system call that changes what outlives the process: mounts, files, their
-// names, modes, owners and content. The test binary runs itself again as a child, which
-// is traced (ptrace, with a seccomp filter so that other calls cost nothing) and killed
-// when it is about to take its n-th step: step n has not happened, those before it have. This goes on
-// with n = 1, 2, ... until a child gets to its end.
+// A step is a system call that changes state outside of the process: mounts, and files with their names, modes, owners
+// and content. The test binary runs itself again as a child process. The child is traced (ptrace, with a seccomp filter
+// so that other calls cost nothing), and is killed when it is about to take its n-th step: it has taken the steps
+// before the n-th, but not the n-th. This is repeated with n = 1, 2, ... until a child completes its work.
 //
 //	killtest.Run(t, killtest.Case{
 //		Name:  "write",
 //		Fresh: func(t *testing.T, dir string) { ... },               // optional
 //		Child: func(dir string) error { return Write(dir, content) }, // in a process that is killed
-//		Check: func(t *testing.T, dir string, n int) { ... },         // Write again, and look
+//		Check: func(t *testing.T, dir string, n int) { ... },         // Write again, and check the result
 //	})
 //
-// The child is in the mount namespace of the test (see mounttest), and comes to Run the
-// way the test does: what a test function does before Run is done in each child, too, so that
-// Child and Check may use the same variables. Whatever that leaves below os.TempDir goes
-// with the test. The steps of what comes before Run aren't counted.
+// The child runs in the mount namespace of the test (see mounttest), and executes the same test function: the code
+// before the call of Run is executed in each child, too, so that Child and Check may use the same variables. Files that
+// this code makes below os.TempDir are removed with the test. Its system calls aren't counted as steps.
 package killtest
 
 import (
@@ -35,33 +33,31 @@ import (
 
 var every = flag.Int("kill.every", 1, "kill at every n-th step only")
 
-// maxSteps is how many steps a child may take: one that goes on for ever is a mistake.
+// maxSteps is the maximum number of steps of a child: more of them mean an endless loop.
 const maxSteps = 20000
 
-// What a child gets by its environment.
+// Environment variables of a child.
 const (
 	envCase = "DECKHAND_TEST_KILL_CASE" // the full name of its test
 	envDir  = "DECKHAND_TEST_KILL_DIR"
 )
 
-// Case is something that is done step by step.
+// Case is work that is done step by step, with a check of its result.
 type Case struct {
-	// Name tells it from other cases of the same test; empty is right for the only one.
+	// Name distinguishes the case from other cases of the same test; it may be empty if there is only one.
 	Name string
-	// Fresh puts what Child is to find into an empty directory, of which there is another for
-	// each point. It may be nil. What is mounted below the directory is detached after Check.
+	// Fresh fills an empty directory with the files that Child needs. Each child gets a new directory. Fresh may be
+	// nil. Mounts below the directory are detached after Check.
 	Fresh func(t *testing.T, dir string)
-	// Child takes the steps, in a process of its own. An error of a child that is not
-	// killed fails the test.
+	// Child does the work, in a process of its own. If a child that isn't killed returns an error, the test fails.
 	Child func(dir string) error
-	// Check looks at what is left of a child that was killed when about to take step n, counted
-	// from 1, and at what the last one brought to its end. Usually it does the same
-	// thing again, to the end.
+	// Check checks the directory after a child was killed when it was about to take step n (the first step is 1), and
+	// after the last child, which completed its work. Usually Check does the same work again, completely.
 	Check func(t *testing.T, dir string, n int)
 }
 
-// Run kills children at every point of the case. It fails the test if there was no step to
-// kill one at, and stops at the first point that fails.
+// Run starts one child for each step of the case and kills it before that step. It fails the test if the child takes no
+// step at all, and stops at the first step whose check fails.
 func Run(t *testing.T, c Case) {
 	t.Helper()
 	if c.Name != "" {
@@ -92,7 +88,7 @@ func Run(t *testing.T, c Case) {
 	}
 }
 
-// PID is the number of the test's process, also in its children.
+// PID returns the process ID of the test, also when it is called in a child.
 func PID() int {
 	if os.Getenv(envCase) != "" {
 		return os.Getppid()
@@ -100,8 +96,8 @@ func PID() int {
 	return os.Getpid()
 }
 
-// Calls has a child do the work, and returns how many system calls that have to do with files it takes for it. The
-// child comes to Calls as it does to Run.
+// Calls does the work in a child, and returns how many system calls on files the work takes. As with Run, the child
+// executes the same test function up to the call of Calls.
 func Calls(t *testing.T, work func() error) int {
 	t.Helper()
 	if wanted := os.Getenv(envCase); wanted != "" {
@@ -118,7 +114,8 @@ func Calls(t *testing.T, work func() error) int {
 	return end.steps
 }
 
-// point runs one child and checks what is left of it. It reports whether that got to its end.
+// point runs one child, kills it before step n, and checks the result. It reports whether the child completed its work
+// before that step.
 func point(t *testing.T, c Case, test, temp string, n int) (ended bool) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -160,14 +157,14 @@ func pattern(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// detach takes off what a child, or the check, left mounted.
+// detach detaches the mounts that a child or Check left below dir.
 func detach(t *testing.T, dir string) {
 	left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
 		t.Error(err)
 	}
 	for i := range left {
-		// Later ones may lie on earlier ones.
+		// Later mounts may be on top of earlier ones.
 		if err := unix.Unmount(left[len(left)-1-i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			t.Errorf("detach %s: %v", left[len(left)-1-i].Mountpoint, err)
 		}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// legacyCalls are those that only this architecture has, from before there were the ones
-// with "at".
+// legacyCalls are system calls that exist only on this architecture: later architectures have only the variants with
+// "at".
 var legacyCalls = map[uint64]call{
 	unix.SYS_MKDIR:     {"mkdir", nil},
 	unix.SYS_RMDIR:     {"rmdir", nil},
@@ -31,8 +31,8 @@ var legacyFiles = all(unix.SYS_OPEN, unix.SYS_CREAT, unix.SYS_MKDIR, unix.SYS_RM
 	unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT,
 	unix.SYS_READLINK, unix.SYS_ACCESS)
 
-// callOf reads from a thread's registers which call it is about to make, word by word: User-mode Linux has neither
-// PTRACE_GET_SYSCALL_INFO nor a PTRACE_GETREGS that works.
+// callOf reads from a thread's registers which call the thread is about to make. It reads them word by word, because
+// User-mode Linux has neither PTRACE_GET_SYSCALL_INFO nor a PTRACE_GETREGS that works.
 func callOf(tid int) (nr uint64, args [6]uint64, err error) {
 	var r unix.PtraceRegs
 	from, to := unsafe.Offsetof(r.R10), unsafe.Offsetof(r.Rip)

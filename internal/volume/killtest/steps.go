@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call is a system call that may change what outlives the process.
+// call is a system call that may change state outside of the process.
 type call struct {
 	name string
-	// changes reports whether it does; nil is always.
+	// changes reports whether a call with these arguments does change such state; nil means that every call does.
 	changes func(tid int, args [6]uint64) bool
 }
 
-// steps are looked at, by number. What isn't in it is never a step: reading, waiting, syncing
-// (what was written stays when only the process is killed).
+// steps are the system calls that may be steps, by number. Other calls are never steps: they read, wait or sync
+// (written data stays if only the process is killed, even without a sync).
 var steps = join(legacyCalls, map[uint64]call{
 	unix.SYS_PRCTL: {"prctl", never}, // tells the end, see mark
 
@@ -62,7 +62,7 @@ var steps = join(legacyCalls, map[uint64]call{
 	unix.SYS_FALLOCATE:       {"fallocate", nil},
 })
 
-// ofFiles are the calls that look at files and change them.
+// ofFiles are the system calls that read or change files.
 var ofFiles = join(legacyFiles,
 	all(unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE, unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE,
 		unix.SYS_PWRITE64, unix.SYS_WRITEV,
@@ -88,19 +88,19 @@ func join(a, b map[uint64]call) map[uint64]call {
 
 func never(int, [6]uint64) bool { return false }
 
-// flag32 is a call with one of these bits in an argument.
+// flag32 returns a filter for calls that have at least one of these bits set in an argument.
 func flag32(arg int, bits uint64) func(int, [6]uint64) bool {
 	return func(_ int, args [6]uint64) bool { return args[arg]&bits != 0 }
 }
 
-// fileFlags is an ioctl that sets a file's flags or its project.
+// fileFlags reports whether an ioctl sets a file's flags or its project.
 func fileFlags(_ int, args [6]uint64) bool {
 	const fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
 	request := args[1] & 0xffffffff
 	return request == unix.FS_IOC_SETFLAGS || request == fsSetXattr
 }
 
-// openHow is an openat2 that makes or empties a file.
+// openHow reports whether an openat2 makes or truncates a file.
 func openHow(tid int, args [6]uint64) bool {
 	how := make([]byte, 8) // struct open_how begins with the flags
 	local := []unix.Iovec{{Base: &how[0], Len: 8}}
@@ -111,7 +111,8 @@ func openHow(tid int, args [6]uint64) bool {
 	return binary.NativeEndian.Uint64(how)&(unix.O_CREAT|unix.O_TRUNC) != 0
 }
 
-// regular is a call that writes to a regular file, but for the child's output.
+// regular returns a filter for calls that write to a regular file, given by the descriptor in this argument. The
+// child's own stdout and stderr don't count.
 func regular(arg int) func(int, [6]uint64) bool {
 	return func(tid int, args [6]uint64) bool {
 		fd := int32(args[arg])
@@ -124,5 +125,5 @@ func regular(arg int) func(int, [6]uint64) bool {
 	}
 }
 
-// something is a write of more than nothing.
+// something reports whether a call writes at least one byte to a regular file.
 func something(tid int, args [6]uint64) bool { return args[2] > 0 && regular(0)(tid, args) }

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a child may take before it is taken to hang.
+// patience is how long a child may run before it counts as hanging.
 const patience = time.Minute
 
-// command is a run of the test binary, of which these calls are counted.
+// command is a run of the test binary. calls are the system calls that are counted in it.
 type command struct {
 	args, env []string
 	calls     map[uint64]call
@@ -24,12 +24,12 @@ type command struct {
 
 // result is how a child ended.
 type result struct {
-	// killed is at the step it was to be killed at, which is called step.
+	// killed says that the child was killed at the requested step. step is the name of that system call.
 	killed bool
 	step   string
-	// steps are how many it came to.
+	// steps is the number of steps that the child began.
 	steps int
-	// done is when its work was, failed if that came to an error.
+	// done says that the child completed its work, failed that the work returned an error.
 	done, failed bool
 	output       string
 }
@@ -45,8 +45,8 @@ func (e result) text(n int) string {
 	}
 }
 
-// tracer follows one child and what that starts. All its calls come from one thread, which is
-// who the kernel has as the tracer.
+// tracer traces one child and the processes that the child starts. All its ptrace calls come from one thread, because
+// the kernel accepts them only from the thread that traces.
 type tracer struct {
 	calls map[uint64]call
 	// group is the child's process group: the test may have other children.
@@ -56,7 +56,7 @@ type tracer struct {
 	result result
 }
 
-// trace runs the command and kills it when it is about to take step n, or is done.
+// trace runs the command, and kills it when it is about to take step n or reports that its work is done.
 func trace(c command, n int) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -88,7 +88,7 @@ func trace(c command, n int) (result, error) {
 	var late atomic.Bool
 	hung := time.AfterFunc(patience, func() {
 		late.Store(true)
-		_ = p.Kill() // it may have ended just now
+		_ = p.Kill() // the child may have ended just now
 	})
 	defer hung.Stop()
 	tr := &tracer{calls: c.calls, group: p.Pid, at: n, tids: map[int]bool{p.Pid: true}}
@@ -107,7 +107,7 @@ func trace(c command, n int) (result, error) {
 	return tr.result, nil
 }
 
-// follow waits for one stop of a thread after the other until none is left.
+// follow handles the stops of all traced threads until no thread is left.
 func (tr *tracer) follow(pid int) error {
 	var status unix.WaitStatus
 	if _, err := wait(pid, &status); err != nil || !status.Stopped() {
@@ -147,12 +147,12 @@ func (tr *tracer) drain() error {
 	}
 }
 
-// stopped deals with a thread that waits for its tracer.
+// stopped handles a thread that has stopped and waits for its tracer.
 func (tr *tracer) stopped(tid int, status unix.WaitStatus) error {
 	first := !tr.tids[tid]
 	tr.tids[tid] = true
 	if tr.result.killed || tr.result.done {
-		tr.kill() // also a process that was being started then
+		tr.kill() // this also kills a process that was just being started
 		return nil
 	}
 	signal := status.StopSignal()
@@ -170,11 +170,11 @@ func (tr *tracer) stopped(tid int, status unix.WaitStatus) error {
 	return resume(tid, signal)
 }
 
-// called counts a call that is about to be made. It reports whether this is where the child ends.
+// called counts a system call that is about to be made. It reports whether the child has to be killed now.
 func (tr *tracer) called(tid int) (ended bool, err error) {
 	nr, args, err := callOf(tid)
 	if errors.Is(err, unix.ESRCH) {
-		return false, nil // a thread that is gone makes none
+		return false, nil // the thread is gone, so it makes no call
 	}
 	if err != nil {
 		return false, fmt.Errorf("read which call thread %d makes: %w", tid, err)
@@ -195,14 +195,15 @@ func (tr *tracer) called(tid int) (ended bool, err error) {
 	return true, nil
 }
 
-// kill ends the child and what it started, which may be gone by then.
+// kill kills the child and the processes that it started. They may already be gone.
 func (tr *tracer) kill() {
 	for tid := range tr.tids {
 		_ = unix.Kill(tid, unix.SIGKILL)
 	}
 }
 
-// wait waits for a child of this thread, or for one of a process group, and leaves those of others alone.
+// wait waits for the child with this PID or, if pid is negative, for a process of the process group -pid. It ignores
+// children of other threads.
 func wait(pid int, status *unix.WaitStatus) (int, error) {
 	for {
 		got, err := unix.Wait4(pid, status, unix.WALL|unix.WNOTHREAD, nil)
@@ -212,7 +213,7 @@ func wait(pid int, status *unix.WaitStatus) (int, error) {
 	}
 }
 
-// resume lets a thread go on; one that is being killed is gone, or will be.
+// resume continues a stopped thread. It is no error if the thread is gone because it was killed.
 func resume(tid int, signal unix.Signal) error {
 	if err := unix.PtraceCont(tid, int(signal)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("let thread %d go on: %w", tid, err)

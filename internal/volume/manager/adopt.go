@@ -19,17 +19,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// adopt takes over the volumes that an earlier agent has mounted for ephemeral containers only: those of containers
-// that run, and the emptyDirs that other ones have left, because their files still count for the limits of the pod. The
-// pod doesn't depend on these volumes: a failure is an event, and Run tries again. It waits at most Config.Early for
-// all of them; a mount that takes longer continues.
+// adopt takes over the volumes that an earlier agent has mounted only for ephemeral containers: all volumes of those
+// that run, and of those that have ended the emptyDirs, because their files still count for the limits of the pod. The
+// pod doesn't depend on these volumes, so a failure is only reported in an event, and Run tries again. adopt waits at
+// most Config.Early for all of them; a mount that takes longer continues.
 func (m *Manager) adopt(ctx context.Context, p *v1.Pod, objects object.View) {
 	for _, e := range m.takeOver(ctx, p, objects) {
 		m.conf.Recorder.Event(p, e)
 	}
 }
 
-// unadopted is a pod with volumes that adopt couldn't take over, and the events that say so.
+// unadopted is a pod with volumes that adopt couldn't take over, and the events that report the failures.
 type unadopted struct {
 	objects object.View
 	failed  []pod.Event
@@ -107,8 +107,8 @@ func (m *Manager) adoptFor(ctx context.Context, p *v1.Pod, c *v1.Container, obje
 	return err
 }
 
-// adoptable returns the ephemeral container with only those mounts whose volumes adopt takes over. there are the places
-// of the pod's volumes that exist on disk.
+// adoptable returns a copy of the ephemeral container that has only the mounts of volumes that adopt takes over. The
+// argument there lists the places of the pod's volumes that exist on disk.
 func (m *Manager) adoptable(p *v1.Pod, c *v1.Container, there []volumestate.Place) *v1.Container {
 	some := *c
 	some.VolumeMounts, some.VolumeDevices = nil, nil

@@ -75,7 +75,7 @@ type Config struct {
 type Attached interface {
 	// SetInUse sets the sorted names of the volumes that must not be detached. It must not block.
 	SetInUse([]v1.UniqueVolumeName)
-	// Reported returns the names that the node's object lists; nil until the agent has read the object.
+	// Reported returns the names that the node's object lists; nil if the object hasn't been read yet.
 	Reported() []v1.UniqueVolumeName
 	// Detached reports whether a volume is listed as in use, but not as attached.
 	Detached(v1.UniqueVolumeName) bool

@@ -36,7 +36,7 @@ func (m *Manager) Held() ([]volumestate.Held, error) {
 	return append(list, devices...), errors.Join(err, e)
 }
 
-// describe describes a volume; ok is false if it has no note: nothing holds it.
+// describe describes a volume for Held. If the volume has no note, no other program holds it, and ok is false.
 func (m *Manager) describe(p volumestate.Place, f volume.Forgetter) (h volumestate.Held, ok bool) {
 	n, err := f.Note(m.layout.Place(p).Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,10 +67,10 @@ func (m *Manager) wanted(uid types.UID) bool {
 	return p != nil && p.DeletionTimestamp == nil
 }
 
-// Forget removes a volume of a pod, by the name of its directory, without the program that holds it, and the volume's
-// device if no other volume uses it. It returns the device's key, or an empty one. The program may still think that
-// this node holds the volume. The error is a *volumestate.Refusal if there is no such volume, or if it may be in use.
-// If ctx ends, the operation goes on.
+// Forget removes a volume of a pod, given by the name of its directory, without calling the program that holds it. It
+// also removes the volume's device if no other volume uses the device, and returns the device's key, or an empty one.
+// The program may still record that this node holds the volume. The error is a *volumestate.Refusal if there is no such
+// volume, or if the volume may be in use. If ctx ends, the operation continues.
 func (m *Manager) Forget(ctx context.Context, uid types.UID, name string) (device string, err error) {
 	for what, text := range map[string]string{"pod UID": string(uid), "volume name": name} {
 		if err := safeopen.Check(what, text); err != nil || len(text) > maxName {
@@ -107,7 +107,7 @@ func (m *Manager) forget(ctx context.Context, at volumestate.Place, f volume.For
 		return "", err
 	}
 	for _, op := range m.ops.On(volumestate.Key(at)) {
-		if op.Kind() == volumestate.Teardown { // it may wait for the program
+		if op.Kind() == volumestate.Teardown { // the teardown may be waiting for the program
 			op.Cancel()
 		}
 	}
@@ -155,7 +155,7 @@ func (m *Manager) unused(uid types.UID) error {
 	return nil
 }
 
-// forgetting is a plugin that releases a volume, and its device, without the program that holds them.
+// forgetting is a plugin that releases a volume and its device without calling the program that holds them.
 type forgetting struct {
 	volume.Forgetter
 	stages *volumestate.Stages

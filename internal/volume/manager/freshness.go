@@ -38,7 +38,8 @@ type refresherConfig struct {
 	RecordEvent func(*v1.Pod, pod.Event)
 	// Wake is filled when a refresh has ended, so that Pass has to be called again.
 	Wake wake.Slot
-	// Freed counts how often a disk that couldn't be written got room. DiskFailed reports such a disk.
+	// Freed returns how often a disk that couldn't be written has become writable again. DiskFailed reports such a
+	// disk.
 	Freed      func() uint64
 	DiskFailed func(error)
 }
@@ -59,7 +60,7 @@ type refresher struct {
 type state struct {
 	*volumestate.Mounted
 	op *operations.Operation
-	// freed is Freed's count when the last refresh began.
+	// freed is the result of Freed when the last refresh began.
 	freed uint64
 	// stale says that inputs have changed since the last check. node says that the node's allocatable resources have
 	// changed; a Sight doesn't contain these.
@@ -79,8 +80,8 @@ type state struct {
 	due      time.Time
 	// noRoom says that the last refresh failed because the disk can't be written.
 	noRoom bool
-	// tidy is when to refresh the volume even without a change, to remove old content, or because its driver wants
-	// that; zero for never.
+	// tidy is when to refresh the volume even without a change, in order to remove old content, or because its driver
+	// requires repeated calls; zero for never.
 	tidy time.Time
 	// renew is when an input, such as a token, has to be renewed; zero for never.
 	renew time.Time
@@ -89,15 +90,15 @@ type state struct {
 // heldGrace is the interval of attempts to remove old content that containers mount as subPaths.
 const heldGrace = 5 * time.Minute
 
-// maxJitter is the upper bound of the random delay that spreads refreshes which are due at the same time. A CSI driver
-// gets a renewed token 5 s after it is due at the latest.
+// maxJitter is the upper bound of the random delay that spreads refreshes which are due at the same time. It keeps the
+// time at which a CSI driver gets a renewed token at most 5 s after the token is due.
 const maxJitter = 4 * time.Second
 
-// repeatAfter is the shortest time before a volume is refreshed that has to be refreshed from time to time (API:
+// repeatAfter is the shortest interval of refreshes for a driver that requires repeated calls (API:
 // CSIDriverSpec.requiresRepublish): the kubelet's default for syncFrequency.
 const repeatAfter = time.Minute
 
-// repeat returns when such a volume has to be refreshed.
+// repeat returns the time of the next refresh of a volume whose driver requires repeated calls.
 func repeat() time.Time { return time.Now().Add(repeatAfter + rand.N(maxJitter)) }
 
 // see records the versions of the inputs that the current content was made from.
@@ -113,7 +114,7 @@ func newRefresher(c refresherConfig) *refresher {
 	return &refresher{conf: c, busy: map[*state]struct{}{}}
 }
 
-// Due returns a channel that delivers the time when another Pass is due; nil if none is due.
+// Due returns a channel that receives a value when another Pass is due; it is nil if none is due.
 func (k *refresher) Due() <-chan time.Time {
 	if k.timer == nil {
 		return nil

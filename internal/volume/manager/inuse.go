@@ -10,8 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// PodsKnown says that the agent knows all pods of this node: from now on, attached volumes that no pod mounts and no
-// note names aren't in use.
+// PodsKnown records that the agent has all pods of this node. From now on, an attached volume isn't in use if no pod
+// mounts it and no note names it.
 func (m *Manager) PodsKnown() {
 	m.mu.Lock()
 	m.podsKnown = true
@@ -19,14 +19,15 @@ func (m *Manager) PodsKnown() {
 	m.reportInUse()
 }
 
-// adoptInUse adds the attached volumes of an earlier agent that may be in use. Names in the node's object stay if notes
-// or records may be about them that can't be read; after such an error, the next sweep calls it again.
+// adoptInUse adds the attached volumes of an earlier agent that may be in use. If notes or records can't be read, it
+// keeps the names in the node's object that they may belong to, and returns an error; the next sweep then calls it
+// again.
 func (m *Manager) adoptInUse() error {
 	if m.conf.Attached == nil {
 		return nil
 	}
 	m.mu.Lock()
-	held, err := m.stages.InUse() // with the lock: nothing that it finds is dropped before it is added
+	held, err := m.stages.InUse() // with the lock: no volume that InUse returns is dropped before it is added
 	for at, name := range held {
 		m.held.Add(at, name)
 	}
@@ -42,7 +43,7 @@ func (m *Manager) adoptInUse() error {
 // reportInUse reports the attached volumes that may be in use.
 func (m *Manager) reportInUse() {
 	m.mu.Lock()
-	defer m.mu.Unlock() // so that no report overtakes a newer one
+	defer m.mu.Unlock() // held during SetInUse, so that an older report can't overwrite a newer one
 	if m.conf.Attached != nil && m.heldKnown && m.podsKnown && m.stages.Found(m.conf.Attached.Reported()) {
 		m.conf.Attached.SetInUse(m.held.List())
 	}
@@ -60,8 +61,9 @@ func isAttachment(o pod.Object) bool {
 	return o == pod.Object{} || o.Kind == string(object.VolumeAttachment)
 }
 
-// reportDetached tells plugins of the volumes in use that were detached, and records an event for each mounted one. Its
-// containers run on: only their end would free the volume, and it may be attached again.
+// reportDetached reports to the plugins which of the volumes in use were detached, and records an event for each
+// mounted one. The containers with such a volume run on: only their end would free the volume, and the volume may be
+// attached again.
 func (m *Manager) reportDetached() {
 	if m.conf.Attached == nil {
 		return

@@ -72,7 +72,7 @@ type Manager struct {
 	unadopted map[types.UID]unadopted
 }
 
-// attempt is the state in which a mount began.
+// attempt describes the state when a mount began. A change of this state ends the back-off after a failure.
 type attempt struct {
 	// inputs has the versions of the volume's inputs.
 	inputs volumestate.Sight
@@ -99,7 +99,7 @@ func New(c Config, log logr.Logger) *Manager {
 	return m
 }
 
-// Adopt records the staged devices that an earlier agent has left without records of deckhand's, and finds the attached
+// Adopt records the staged devices of an earlier agent that has no records in deckhand's format, and finds the attached
 // volumes that may be in use. It is called before any pod is prepared or released.
 func (m *Manager) Adopt() error { return errors.Join(m.stages.Adopt(), m.adoptInUse()) }
 
@@ -138,7 +138,7 @@ func (m *Manager) Run(ctx context.Context) error {
 				m.reportDetached()
 			}
 			fresh.Changed(changed...)
-			m.adoptAgain(ctx) // some may wait for one of these objects
+			m.adoptAgain(ctx) // some volumes may wait for one of these objects
 		case <-m.stages.Left:
 			// Other devices may have waited for long.
 			if soon := time.Now().Add(m.ops.Backoff(1)); sweepAt.IsZero() || soon.Before(sweepAt) {
@@ -165,7 +165,8 @@ func (m *Manager) Run(ctx context.Context) error {
 // adoptEvery is how often Run tries to take over volumes that adopt couldn't.
 const adoptEvery = 30 * time.Second
 
-// adoptAt returns the time of the next try: the one in at, if there is one; zero if there is nothing to take over.
+// adoptAt returns the time of the next attempt to adopt: the time at if it isn't zero; zero if there is nothing to
+// adopt.
 func (m *Manager) adoptAt(at time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,8 +179,8 @@ func (m *Manager) adoptAt(at time.Time) time.Time {
 	return at
 }
 
-// DiskFreed ends the back-off of mounts and updates that failed because a disk couldn't be written: one has room again,
-// or works again. It doesn't block.
+// DiskFreed ends the back-off of mounts and updates that failed because a disk couldn't be written: a disk has free
+// space again, or works again. It doesn't block.
 func (m *Manager) DiskFreed() {
 	m.freed.Add(1)
 	m.wake.Wake()
@@ -206,8 +207,8 @@ const (
 	sweepKind = "sweep"
 )
 
-// sweepDevices starts to unstage devices whose pods' directories are gone, and those without users, and to find the
-// devices in use that Adopt couldn't. Run is woken when that has ended.
+// sweepDevices starts an operation that unstages devices whose pods' directories are gone, unstages devices without
+// users, and finds the devices in use that Adopt couldn't find. The end of the operation wakes Run.
 func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {

@@ -46,7 +46,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	p := m.newest(w)
 	r := volume.Request{Pod: p, Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.inUse(w, p),
 		Say: op.Waits}
-	// The refresher detects changes of the inputs from here on.
+	// The refresher detects changes of the inputs from this moment on.
 	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
@@ -59,7 +59,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	defer m.mu.Unlock()
 	delete(m.taking, w)
 	if err == nil {
-		err = ctx.Err() // cancelled: the caller of Cancel tears the volume down, so it must not be added
+		err = ctx.Err() // cancelled: the caller of Cancel tears the volume down, so the volume must not be added
 	}
 	if err != nil {
 		if m.failed[w.Place.UID] == nil {
@@ -96,10 +96,10 @@ func (m *Manager) mountAttached(ctx context.Context, op *operations.Operation, w
 		return m.mountNow(ctx, op, w, r)
 	}
 	name, err := w.Attach(ctx, a)
-	if err != nil && !r.InUse { // else it may be mounted, and its note says whether it is attached
+	if err != nil && !r.InUse { // a volume in use may be mounted already, and its note says whether it is attached
 		return volume.Mounted{}, err
 	}
-	// The driver's object may say now that the volume, which has waited until now, needs no attaching.
+	// The volume may have waited for its attachment until the CSIDriver object changed to require no attachment.
 	unattached := err == nil && name == "" && !m.stages.Holds(w, a)
 	m.mu.Lock()
 	if unattached {
@@ -123,7 +123,8 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if w.Spec.Kind() == "image" {
 		op.Waits("its image is being pulled")
 	}
-	// Another volume of the pod mounts the same claim writable at this place: only containers' mounts are read-only.
+	// Another volume of the pod mounts the same claim writable at this place. So the volume is mounted writable, and
+	// only the containers' mounts of it are read-only.
 	if w.Writable {
 		r.Spec.Volume = r.Spec.Volume.DeepCopy()
 		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
@@ -203,7 +204,7 @@ func (m *Manager) retainParts(w *volumestate.Wanted, r *volume.Request) (held *b
 // content was kept for containers that mount parts of it as subPaths.
 func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed, held bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
-	if !ok || e.Writable { // the volume that is writable is at the same place
+	if !ok || e.Writable { // the writable volume of the same claim is at the same place
 		return false, false, nil
 	}
 	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place),

@@ -142,8 +142,8 @@ func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]pod.Block
 			"with volumeMode Filesystem, and volumeMounts", c.Name, c.VolumeDevices[0].Name)}
 }
 
-// Unsupported returns why a container that is added to the pod could never start: it uses volumes or block devices that
-// aren't supported. It is nil if there is no such reason.
+// Unsupported returns why a container that is added to the pod could never start: the container uses volumes or block
+// devices that aren't supported. It returns nil if it uses none.
 func (m *Manager) Unsupported(p *v1.Pod, c *v1.Container) *pod.Failure {
 	if problems := volumestate.Unsupported(m.conf.Plugins, p, c); len(problems) > 0 {
 		return volumestate.Failure(problems)

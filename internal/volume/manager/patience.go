@@ -110,6 +110,7 @@ func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string
 		if err := op.Err(); err != nil || called {
 			return path, err
 		}
-		// The operation that has ended was started by an earlier call of touch, perhaps with another request.
+		// The operation that has ended was started by an earlier call of touch, perhaps with another request: run this
+		// one.
 	}
 }

@@ -222,9 +222,9 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// used reports whether a container of the pod may use the volume at this place, also an ephemeral container that has
-// ended: another one may read the files that it has left in an emptyDir. Of a volume that isn't planned yet only the
-// name counts.
+// used reports whether a container of the pod may use the volume at this place. An ephemeral container that has ended
+// counts, too: another container may read the files that it has left in an emptyDir. For a volume that isn't planned
+// yet, only the name is compared.
 func (m *Manager) used(p *v1.Pod, wish *volumestate.Wish, at volumestate.Place) bool {
 	if slices.ContainsFunc(wish.Volumes, func(w *volumestate.Wanted) bool { return w.Place == at }) {
 		return true
@@ -259,7 +259,7 @@ func (m *Manager) mountAll(ctx context.Context, p *v1.Pod, wants []*volumestate.
 		return err
 	}
 	for i, j := range jobs {
-		w, ended := begun[i], j.op.Ended() // before Err: it may end in between
+		w, ended := begun[i], j.op.Ended() // read before Err: the operation may end in between
 		switch err := j.op.Err(); {
 		case !ended:
 			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: m.hanging(j.op), GoesOn: true})

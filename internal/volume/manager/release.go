@@ -158,7 +158,7 @@ func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation)
 	}
 	var errs []error
 	for _, j := range jobs {
-		ended := j.op.Ended() // before Err: it may end in between
+		ended := j.op.Ended() // read before Err: the operation may end in between
 		err := j.op.Err()
 		switch {
 		case !ended:
@@ -191,8 +191,8 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	return nil
 }
 
-// migrated reports whether this agent has mounted a volume at a place that a CSI driver has replaced. As with the
-// kubelet, volumes that an earlier agent has mounted don't count.
+// migrated reports whether this agent has mounted the volume at this place, and a CSI driver has replaced the volume's
+// kind. As with the kubelet, volumes that an earlier agent has mounted don't count.
 func (m *Manager) migrated(at volumestate.Place) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is the name of the only file in the root directory, and Content what is in it.
+// File is the name of the only file in the root directory, and Content its content.
 const (
 	File    = "file"
 	Content = "answered\n"
 )
 
-// Server serves one mount. Its methods may be called from any goroutine.
+// Server serves one mount. Its methods are safe for concurrent use.
 type Server struct {
 	// control is the connection's directory in fusectl.
 	control string
@@ -35,39 +35,37 @@ type Server struct {
 	done    io.Reader
 }
 
-// Mount mounts a read-only file system at the directory dir, which has to be there: a root
-// directory (0755) with one file (0644). Nothing of it is cached: every stat, opening and
-// reading is a request. The test has to run as root, best in a mount namespace of its own
-// (mounttest.Run), and its package's TestMain has to call Main.
+// Mount mounts a read-only FUSE file system at the existing directory dir: a root directory (0755) with one file
+// (0644). The kernel caches nothing of it: every stat, open and read is a request to the server. The test has to run as
+// root, best in a mount namespace of its own (mounttest.Run), and its package's TestMain has to call Main.
 //
-// At the end of the test the connection is aborted, which frees whoever waits for an
-// answer, and everything that is mounted at dir by then is taken off. When
-// the test's process is killed, the server ends, and the kernel aborts the connection.
+// At the end of the test, the connection is aborted, so that all pending requests fail, and all mounts at dir are
+// removed. If the test's process is killed, the server ends, and the kernel aborts the connection.
 func Mount(t testing.TB, dir string) *Server {
 	t.Helper()
 	s := mount(t, dir, oneFile)
-	// This also tells the kernel once and for all that files here can't be polled and needn't be
-	// flushed: from now on opening and closing them waits for neither.
+	// By this first read, the kernel also detects that files here support neither poll nor flush. From now on, opening
+	// and closing files doesn't wait for these requests.
 	if _, err := os.ReadFile(filepath.Join(dir, File)); err != nil {
 		t.Fatalf("the FUSE server doesn't answer: %v", err)
 	}
 	return s
 }
 
-// mount mounts what a server shows.
+// mount mounts the file system of a server. shows is the value of serverMark.
 func mount(t testing.TB, dir, shows string) *Server {
 	t.Helper()
 	connections := t.TempDir()
 	if err := unix.Mount("fusectl", connections, "fusectl", 0, ""); err != nil {
 		t.Fatalf("mount fusectl: %v", err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(connections, unix.MNT_DETACH) }) // after the server's end, which needs it
+	t.Cleanup(func() { _ = unix.Unmount(connections, unix.MNT_DETACH) }) // runs after end, which needs the mount
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("open /dev/fuse: %v", err)
 	}
 	dev := os.NewFile(uintptr(fd), "/dev/fuse")
-	defer dev.Close() // the connection is to end with the server, which has its own
+	defer dev.Close() // the server has its own descriptor: the connection has to end with the server
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
 	if err := unix.Mount("fusetest", dir, "fuse.fusetest", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		t.Fatalf("mount a FUSE file system at %s: %v", dir, err)
@@ -85,9 +83,9 @@ func mount(t testing.TB, dir, shows string) *Server {
 	return s
 }
 
-// connection is what fusectl calls the mount's connection: the minor number of its device.
+// connection returns the name of the mount's connection in fusectl: the minor number of its device.
 func connection(dir string) (string, error) {
-	// The mount table has real paths. The directory itself isn't asked, it may hang.
+	// The mount table contains real paths. Only the parent is resolved, because an access to dir may hang.
 	real, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if err != nil {
 		return "", err
@@ -108,7 +106,7 @@ func (s *Server) start(dev *os.File, shows string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, "-test.run=^$") // which runs nothing, should TestMain not know what to do
+	cmd := exec.Command(self, "-test.run=^$") // runs no test, even if TestMain doesn't call Main
 	cmd.Env = append(os.Environ(), serverMark+"="+shows)
 	cmd.ExtraFiles = []*os.File{dev}
 	cmd.Stderr = os.Stderr
@@ -130,8 +128,7 @@ func (s *Server) start(dev *os.File, shows string) error {
 	return nil
 }
 
-// order has the server do something, and returns whether it does that now. One that has ended
-// doesn't.
+// order sends an order to the server, and reports whether the server has confirmed it. A server that has ended doesn't.
 func (s *Server) order(what byte) bool {
 	if _, err := s.orders.Write([]byte{what}); err != nil {
 		return false
@@ -141,9 +138,8 @@ func (s *Server) order(what byte) bool {
 	return err == nil && did[0] == what
 }
 
-// Hang stops answering: whatever is asked for from now on waits until Resume or Abort. What
-// was asked for before is answered by the time it returns. Callers that wait can be killed,
-// but nothing else ends their waiting.
+// Hang makes the server stop answering: all later requests wait until Resume or Abort. Earlier requests have been
+// answered when Hang returns. A caller that waits for a request can be killed, but isn't interrupted by anything else.
 func (s *Server) Hang() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +148,7 @@ func (s *Server) Hang() {
 	}
 }
 
-// Resume answers again, first those who wait.
+// Resume makes the server answer again, pending requests first.
 func (s *Server) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,12 +158,12 @@ func (s *Server) Resume() {
 	}
 }
 
-// Abort ends the connection: everybody who waits, and whoever asks later, gets ENOTCONN or
-// ECONNABORTED. The mount stays, dead.
+// Abort ends the connection: all pending and later requests fail with ENOTCONN or ECONNABORTED. The mount stays, but is
+// unusable.
 func (s *Server) Abort() error {
 	f, err := os.OpenFile(filepath.Join(s.control, "abort"), os.O_WRONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // the last mount of it is gone, and the connection with it
+		return nil // the last mount of the file system is gone, and the connection with it
 	}
 	if err != nil {
 		return err
@@ -190,11 +186,11 @@ func (s *Server) Waiting() int {
 	return n
 }
 
-// AwaitWaiting returns once n requests wait for an answer: who is to hang hangs by then. It
-// fails the test when that takes longer than half a minute.
+// AwaitWaiting waits until n requests wait for an answer: then the callers that should hang do hang. It fails the test
+// if that takes longer than half a minute.
 func (s *Server) AwaitWaiting(t testing.TB, n int) {
 	t.Helper()
-	// The kernel tells nobody about it, so it has to be asked.
+	// The kernel sends no notification about waiting requests, so their number is polled.
 	for end := time.Now().Add(30 * time.Second); s.Waiting() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d requests wait for the hung file system, not %d", s.Waiting(), n)
@@ -202,19 +198,19 @@ func (s *Server) AwaitWaiting(t testing.TB, n int) {
 	}
 }
 
-// end lets go of everything, in an order in which nothing waits for the server.
+// end ends the connection, the mounts and the server, in an order in which no step waits for the server.
 func (s *Server) end(t testing.TB, dir string) {
 	if s.control != "" {
 		if err := s.Abort(); err != nil {
 			t.Errorf("abort the connection of %s: %v", dir, err)
 		}
 	}
-	// A test may have mounted more there. Without the abort, the last one would end the connection.
+	// The test may have made other mounts at dir, too. If the connection wasn't aborted, the last unmount ends it.
 	for unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
 		continue
 	}
 	if s.process != nil {
-		_ = s.process.Process.Kill() // sooner than by taking its orders away, and it has nothing to lose
-		_ = s.process.Wait()         // what became of it doesn't matter any more
+		_ = s.process.Process.Kill() // faster than closing its orders, and the server has no state to lose
+		_ = s.process.Wait()         // how the server ended doesn't matter any more
 	}
 }

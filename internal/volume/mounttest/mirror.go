@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mirror is a mount that shows another directory, and on which writes fail while a test wants that.
+// Mirror is a mount that shows another directory, and on which writes fail as long as a test requests this.
 type Mirror struct{ server *Server }
 
-// MountMirror mounts a file system at the directory dir that shows the directory source, which has to be the root of a
-// file system: files are made, written and removed there. For the rest see Mount.
+// MountMirror mounts a file system at the directory dir that shows the directory source. All changes are made in
+// source, which has to be the root of a file system. Otherwise MountMirror works like Mount.
 func MountMirror(t testing.TB, source, dir string) *Mirror {
 	t.Helper()
 	return &Mirror{mount(t, dir, source)}
 }
 
-// Fail makes every request that would change a file fail with an error; with EDQUOT, those that take room. Zero ends
-// that.
+// Fail makes every request that would change a file fail with this error. With EDQUOT, only requests that allocate
+// space fail. Zero makes requests succeed again.
 func (m *Mirror) Fail(errno unix.Errno) {
 	m.server.mu.Lock()
 	defer m.server.mu.Unlock()
@@ -33,7 +33,7 @@ func (m *Mirror) Fail(errno unix.Errno) {
 	m.server.order(what)
 }
 
-// HoldSyncs makes every fsync of a file wait until release is called, or the test ends. Other requests are answered.
+// HoldSyncs makes every fsync of a file wait until release is called or the test ends. Other requests are answered.
 func (m *Mirror) HoldSyncs() (release func()) {
 	order := func(what byte) {
 		m.server.mu.Lock()
@@ -48,12 +48,12 @@ func (m *Mirror) HoldSyncs() (release func()) {
 type mirror struct {
 	nodes map[uint64]*mirrored
 	fails unix.Errno
-	// holds says that syncs aren't answered. held are the requests that wait.
+	// holds says that fsyncs aren't answered. held are the fsync requests that wait.
 	holds bool
 	held  []inHeader
 }
 
-// mirrored is a file that the kernel knows. Its number is that of the inode, but for the root directory.
+// mirrored is a file that the kernel has looked up. Its node number is its inode number, except for the root directory.
 type mirrored struct {
 	fd      int // of O_PATH
 	lookups uint64
@@ -74,13 +74,13 @@ func (m *mirror) order(what byte) {
 	}
 	if !m.holds {
 		for _, in := range m.held {
-			_, _ = unix.Write(device, answerTo(in, nil, 0)) // a caller that was killed doesn't wait any more
+			_, _ = unix.Write(device, answerTo(in, nil, 0)) // a killed caller doesn't wait for the answer any more
 		}
 		m.held = nil
 	}
 }
 
-// Requests that change files: those that take room, and others.
+// Requests that change files: those that allocate space (taking), and others (changing).
 var (
 	taking   = []uint32{opSymlink, opMknod, opMkdir, opLink, opWrite, opCreate, opFallocate}
 	changing = []uint32{opSetattr, opUnlink, opRmdir, opRename, opRename2, opFsync, opFsyncdir}
@@ -177,7 +177,7 @@ func handled(opcode uint32, fd int, body []byte) ([]byte, error) {
 	return nil, nil // there is nothing to sync
 }
 
-// doNamed does what names a file in a directory.
+// doNamed executes a request that names a file in a directory.
 func (m *mirror) doNamed(opcode uint32, dir int, body []byte) ([]byte, error) {
 	word := func(n int) uint32 { return binary.NativeEndian.Uint32(body[4*n:]) }
 	skip := map[uint32]int{opMknod: 16, opMkdir: 8, opLink: 8, opRename: 8, opRename2: 16, opCreate: 16}[opcode]
@@ -231,7 +231,7 @@ func (m *mirror) doNamed(opcode uint32, dir int, body []byte) ([]byte, error) {
 	return m.lookup(dir, name)
 }
 
-// lookup returns the entry of a file, which the kernel knows from now on.
+// lookup returns the entry of a file, and counts that the kernel refers to the file from now on.
 func (m *mirror) lookup(dir int, name string) ([]byte, error) {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -336,7 +336,8 @@ func statfs(fd int) ([]byte, error) {
 		BlockSize: uint32(st.Bsize), FragmentSize: uint32(st.Frsize), NameLen: uint32(st.Namelen)}), err
 }
 
-// readdir reads the entries of a directory from an offset. What a caller doesn't have room for is read again.
+// readdir reads the entries of a directory from an offset. Entries for which the caller has no room are read again
+// later.
 func readdir(fd int, body []byte) ([]byte, error) {
 	var in readIn
 	if _, err := binary.Decode(body, binary.NativeEndian, &in); err != nil {

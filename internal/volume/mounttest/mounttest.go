@@ -1,6 +1,6 @@
-// Package mounttest runs a package's tests in a mount namespace of their own, so that they can
-// mount for real and nothing of it is seen, or left, outside. It also mounts a file system that
-// stops answering when a test asks for it, as a network share does whose server is gone.
+// Package mounttest runs a package's tests in a mount namespace of their own: their mounts are real, but are invisible
+// outside of the namespace and end with it. It also mounts a file system that stops answering when a test requests
+// this, like a network share whose server is gone.
 package mounttest
 
 import (
@@ -15,8 +15,7 @@ import (
 // mark is set in the environment of the process inside the namespace.
 const mark = "DECKHAND_TEST_MOUNT_NAMESPACE"
 
-// Run runs the tests and returns the code to exit with. It is for TestMain, and
-// fails when it isn't run as root.
+// Run runs the tests and returns the exit code. It has to be called by TestMain, as root.
 func Run(m *testing.M) int {
 	if os.Getenv(mark) != "" {
 		return m.Run()
@@ -33,7 +32,7 @@ func Run(m *testing.M) int {
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), mark+"=1")
-	// Unsharing also makes every mount private, all the way down from /.
+	// When the namespace is unshared, all mounts below / are made private as well.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()
 	var exit *exec.ExitError

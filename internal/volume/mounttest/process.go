@@ -8,34 +8,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The server is a process of its own, for the sake of a test that asks its own file system. When Go's
-// poller takes a file that was opened, the kernel asks the file system whether it can be polled; until
-// that is answered, the process can't collect its garbage, and while it wants to, none of its
-// goroutines goes on: a server among them would never answer. And a process that is killed
-// while it waits for an answer of its own can't go.
+// The server is a separate process because of tests that access their own file system. When Go's poller adds an opened
+// file, the kernel asks the file system whether the file can be polled. Until the server answers, the Go process can't
+// complete a garbage collection, which stops all its goroutines: a server among these would never answer. Besides, a
+// process that is killed while it waits for an answer of its own can't end.
 
-// serverMark is set in the environment of the server's process: to the directory that it shows, or to oneFile.
+// serverMark is the environment variable of the server's process: the directory that the server shows, or oneFile.
 const (
 	serverMark = "DECKHAND_TEST_FUSE_SERVER"
 	oneFile    = "."
 )
 
-// What the server's process has from the beginning.
+// Descriptors that the server's process inherits.
 const (
-	orders = 0 // what it is to do, a byte for each; it ends when there are no more to come
-	done   = 1 // the same byte, as soon as it does that
+	orders = 0 // orders, one byte each; the server ends at the end of the file
+	done   = 1 // the same byte, as soon as the order is in force
 	device = 3 // the connection
 )
 
-// The orders. Any other is the errno with which writes to a mirror fail.
+// The orders. Any other byte is the errno with which writes to a mirror fail.
 const (
 	toAnswer    byte = 'a'
 	toHang      byte = 'h'
 	toHoldSyncs byte = 's'
 )
 
-// Main runs a package's tests (run) and returns the code to exit with. It is for TestMain of
-// packages that use Mount or MountMirror: in the process of a server it serves instead.
+// Main runs a package's tests (run) and returns the exit code. It has to be called by TestMain of packages that use
+// Mount or MountMirror: in the process of a server, it serves the file system instead of running tests.
 func Main(run func() int) int {
 	shows := os.Getenv(serverMark)
 	if shows == "" {
@@ -48,7 +47,7 @@ func Main(run func() int) int {
 	return 0
 }
 
-// serve answers until the connection is gone, or the test.
+// serve answers requests until the connection ends, or the test's process.
 func serve(shows string) error {
 	answers, ordered := result, func(byte) {}
 	if shows != oneFile {
@@ -65,8 +64,8 @@ func serve(shows string) error {
 	for {
 		fds := []unix.PollFd{{Fd: orders, Events: unix.POLLIN}, {Fd: device, Events: unix.POLLIN}}
 		if hung {
-			// Requests aren't read any more. If they were read and not answered, who waits
-			// for them couldn't be killed.
+			// Requests aren't read any more. If they were read and not answered, the callers that wait for them
+			// couldn't be killed.
 			fds = fds[:1]
 		}
 		if _, err := unix.Poll(fds, -1); errors.Is(err, unix.EINTR) {
@@ -99,12 +98,12 @@ func reply(buf []byte, answers func(inHeader, []byte) ([]byte, unix.Errno)) erro
 	n, err := unix.Read(device, buf)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-		return nil // who asked doesn't wait any more
+		return nil // the caller doesn't wait for an answer any more
 	case err != nil:
 		return err
 	}
 	if out := answer(buf[:n], answers); out != nil {
-		_, _ = unix.Write(device, out) // whoever doesn't wait any more gets none
+		_, _ = unix.Write(device, out) // fails if the caller doesn't wait any more
 	}
 	return nil
 }

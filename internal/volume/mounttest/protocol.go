@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts of the protocol between the kernel and a FUSE server that these take. The layouts are those of include/uapi/linux/fuse.h, protocol 7.31
-// (https://docs.kernel.org/filesystems/fuse/fuse.html), in the machine's byte order.
+// The parts of the protocol between the kernel and a FUSE server that these servers support. The layouts are those of
+// include/uapi/linux/fuse.h, protocol 7.31 (https://docs.kernel.org/filesystems/fuse/fuse.html), in the machine's byte
+// order.
 
 const (
 	opLookup      = 1
@@ -43,7 +44,7 @@ const (
 	opRename2     = 45
 )
 
-// bigWrites is the flag of a server that takes writes of more than 4096 bytes.
+// bigWrites is the flag of a server that accepts writes of more than 4096 bytes.
 const bigWrites = 1 << 5
 
 const (
@@ -139,7 +140,8 @@ type statfsOut struct {
 	Unused                                    [6]uint32
 }
 
-// answer is what to send for a request, whose result is that of the function: nothing to one that takes no answer.
+// answer returns the bytes to send for a request. The function result determines the answer's content and error.
+// Nothing is sent for requests that have no answer.
 func answer(request []byte, result func(inHeader, []byte) ([]byte, unix.Errno)) []byte {
 	var in inHeader
 	n, err := binary.Decode(request, binary.NativeEndian, &in)
@@ -153,7 +155,7 @@ func answer(request []byte, result func(inHeader, []byte) ([]byte, unix.Errno)) 
 	return answerTo(in, body, errno)
 }
 
-// unanswered, in place of an error, leaves a request without an answer for now.
+// unanswered is returned instead of an error to send no answer to a request for now.
 const unanswered unix.Errno = 0xffff
 
 // answerTo returns the answer to a request.
@@ -170,7 +172,7 @@ func result(in inHeader, body []byte) ([]byte, unix.Errno) {
 		if in.Node != rootNode || string(body) != File+"\x00" {
 			return nil, unix.ENOENT
 		}
-		// Nothing is valid for any time: the kernel has to ask each time.
+		// The cache times are zero, so the kernel asks the server each time.
 		return encode(entryOut{Node: fileNode, Attr: attributesOf(fileNode)}), 0
 	case opGetattr:
 		return encode(attrOut{Attr: attributesOf(in.Node)}), 0
@@ -196,7 +198,7 @@ func attributesOf(node uint64) attributes {
 		BlockSize: 4096}
 }
 
-// part is what a read asks for of all there is.
+// part returns the part of all that a read request asks for.
 func part(all, body []byte) ([]byte, unix.Errno) {
 	var in readIn
 	if _, err := binary.Decode(body, binary.NativeEndian, &in); err != nil {
@@ -206,8 +208,8 @@ func part(all, body []byte) ([]byte, unix.Errno) {
 	return all[from:min(from+uint64(in.Size), uint64(len(all)))], 0
 }
 
-// listing is the root directory's one entry. It is shorter than any buffer a caller has, so
-// that its length does as the offset of what comes next.
+// listing returns the root directory's only entry. The entry is shorter than any caller's buffer, so its length can be
+// the offset of the next entry.
 func listing() []byte {
 	entry := direntHeader{Inode: fileNode, NameLen: uint32(len(File)), Type: unix.DT_REG}
 	size := (binary.Size(entry) + len(File) + 7) &^ 7
@@ -219,7 +221,7 @@ func listing() []byte {
 func encode(v any) []byte {
 	out, err := binary.Append(make([]byte, 0, math.MaxUint8), binary.NativeEndian, v)
 	if err != nil {
-		return nil // only for types without a fixed size, which none of them is
+		return nil // happens only for types without a fixed size, and all types here have one
 	}
 	return out
 }

@@ -71,7 +71,7 @@ func (r reference) files(data map[string][]byte, err error, mode *int32) (map[st
 	case apierrors.IsNotFound(err):
 		return nil, r.awaits("%s isn't there: create it, or mark the volume's source as optional", r.describe())
 	case object.IsUnknown(err):
-		// An optional object is awaited as well: it may exist.
+		// The volume waits for an optional object as well: the object may exist.
 		return nil, r.awaits("%w", err)
 	case err != nil:
 		return nil, fmt.Errorf("can't read %s: %w", r.describe(), err)

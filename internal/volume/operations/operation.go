@@ -24,7 +24,7 @@ type Operation struct {
 	// Group.mu guards the fields below.
 	cancelled, working bool
 	doing              string
-	leave              func() // gives the place among Config.Parallel back
+	leave              func() // frees the operation's place among Config.Parallel
 	wakes              []wake.Slot
 }
 

@@ -97,8 +97,8 @@ func New(c Config) *Group {
 }
 
 // Start starts an operation without waiting for it. If an operation of the same key and kind hasn't ended, Start
-// returns that one instead. It doesn't do so if that operation was cancelled, or if a task between the two is of
-// another kind and one of them undoes the other's work (Task.Undoes). So the number of operations on a key is
+// returns that operation instead, with two exceptions: that operation was cancelled; or a task of another kind was
+// started after it, and that task or t undoes earlier work (Task.Undoes). So the number of operations on a key is
 // bounded, however often tasks are started behind one that hangs. Operations of other kinds on the key run first.
 // Callers have to respect the back-off themselves: see Failed.
 func (g *Group) Start(ctx context.Context, t Task) *Operation {

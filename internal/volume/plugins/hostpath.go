@@ -176,9 +176,9 @@ func makeFile(path string) error {
 	return nil
 }
 
-// led explains why a file or directory couldn't be created at the path, although it didn't exist before. If the path
-// is a dangling symbolic link, led returns an error. Otherwise another process has just created the file, and led
-// returns nil.
+// led explains why a file or directory couldn't be created at a path at which nothing existed before. If the path is a
+// dangling symbolic link, led returns an error. Otherwise another process has just created the file, and led returns
+// nil.
 func led(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s, and nothing is made through a link: make that, or remove the link", missing(path))

@@ -39,7 +39,7 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 	if text, ok := instead[kind]; ok {
 		return fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
 	}
-	// The type is new in the API and isn't in the table instead yet; a test detects that.
+	// The type is new in the API and isn't in the table called instead yet; a test detects that.
 	return fmt.Errorf("%svolumes of the kind %s are %w", owner, kind, volume.ErrUnsupported)
 }
 

@@ -59,7 +59,8 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		if err == nil && found == want {
 			return true, nil
 		}
-		// Another file is mounted there, or one that can't be identified any more. Processes that use it keep it.
+		// Another file is mounted there, or a file that can't be identified any more. Processes that use that mount
+		// keep it.
 		if err := mounts.Unmount(holder, name, unix.MNT_DETACH); err != nil {
 			return false, fmt.Errorf("unmount what was mounted for it before: %w", err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/killtest"
 )
 
-// killed: whatever step an agent was killed at, the next one gets on with it.
+// killed checks that, whatever step an agent was killed at, the next agent completes the work.
 func (c Case) killed(t *testing.T) {
 	mount := func(dir string) error {
 		if c.Change != nil {
@@ -49,7 +49,7 @@ func (c Case) killed(t *testing.T) {
 	}
 }
 
-// completed mounts the volume again and compares it with one that was made at once.
+// completed mounts the volume again and compares it with a volume whose mount wasn't interrupted.
 func (c Case) completed(t *testing.T, dir string, _ int) {
 	r := c.rig(dir, "uid-1")
 	r.withGroup()
@@ -78,7 +78,8 @@ func (c Case) refresh(dir string) error {
 	return err
 }
 
-// refreshed: there is the old or the new content, whole, and the new one at last.
+// refreshed checks that the volume has the complete old or the complete new content, and the new content after another
+// Refresh.
 func (c Case) refreshed(t *testing.T, dir string, _ int) {
 	r := c.rig(dir, "uid-1")
 	r.withGroup()

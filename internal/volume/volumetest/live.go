@@ -15,8 +15,8 @@ func (c Case) live(t *testing.T) volume.Live {
 	return live
 }
 
-// follows: containers see what the volume is made from as it is now, and what is the same
-// is left alone.
+// follows checks that containers see the current content of the volume's source, and that unchanged content isn't
+// rewritten.
 func (c Case) follows(t *testing.T) {
 	live := c.live(t)
 	r := newRig(t, c)
@@ -39,7 +39,7 @@ func (c Case) follows(t *testing.T) {
 		want := c.Change(n)
 		refresh(true)
 		r.holds(t, m, want)
-		refresh(false) // which removes what readers were on their way to
+		refresh(false) // removes the previous files, which readers may have been opening
 		before := state(t, r.root)
 		refresh(false)
 		unchanged(t, r.root, before)
@@ -52,7 +52,7 @@ func (c Case) follows(t *testing.T) {
 	r.gone(t)
 }
 
-// readWhileItChanges reads in a loop: there is one version or another, and nothing in between.
+// readWhileItChanges reads in a loop, and checks that each read returns exactly one version of the content.
 func (c Case) readWhileItChanges(t *testing.T) {
 	const changes = 60
 	live := c.live(t)

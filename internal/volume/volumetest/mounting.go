@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// supports gives the plugin one volume of each kind there is.
+// supports checks that the plugin supports its own kind of volume and no other kind.
 func (c Case) supports(t *testing.T) {
 	own := c.Spec(t.TempDir())
 	if !c.Plugin.Supports(own) {
@@ -29,7 +29,7 @@ func (c Case) supports(t *testing.T) {
 	}
 }
 
-// everyKind is one volume of each kind that the API has, of pods and of PersistentVolumes.
+// everyKind returns one volume of each kind in the API, for pods and for PersistentVolumes.
 func everyKind() []volume.Spec {
 	var specs []volume.Spec
 	for i := range reflect.TypeFor[v1.VolumeSource]().NumField() {
@@ -68,13 +68,13 @@ func (c Case) ready(t *testing.T) {
 	r.holds(t, m, c.Want)
 }
 
-// again: while containers use a volume nothing of it is touched.
+// again checks that another Mount changes nothing of a volume.
 func (c Case) again(t *testing.T) {
 	r := newRig(t, c)
 	first := r.mount(t)
 	want := r.write(t, first)
 	if c.Writable {
-		// A container may close its volume to others.
+		// A container may remove the permissions of other users.
 		if err := unix.Chmod(first.Path, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func (c Case) group(t *testing.T) {
 	}
 }
 
-// reboot: mounts are gone, what is on disk is still there.
+// reboot checks that the volume is mounted again after a reboot, which removes mounts but not files on disk.
 func (c Case) reboot(t *testing.T) {
 	r := newRig(t, c)
 	m := r.mount(t)
@@ -144,11 +144,11 @@ func (c Case) teardown(t *testing.T) {
 	if !c.Outlives {
 		want = c.Want
 	}
-	r.holds(t, r.mount(t), want) // nothing of it stands in the way of another
+	r.holds(t, r.mount(t), want) // the removed volume doesn't prevent another one
 	r.gone(t)
 }
 
-// parallel makes volumes of several pods at once, and takes some of them down.
+// parallel mounts the volumes of several pods concurrently, and takes some of them down.
 func (c Case) parallel(t *testing.T) {
 	dir := t.TempDir()
 	if err := c.prepare(dir); err != nil {
@@ -170,7 +170,7 @@ func (c Case) parallel(t *testing.T) {
 	half := len(rigs) / 2
 	before := make([][]string, len(rigs))
 	for i, r := range rigs[half:] {
-		if !c.Outlives { // such volumes are one and the same
+		if !c.Outlives { // volumes that outlive their pods are the same for all pods
 			r.write(t, mounted[half+i])
 		}
 		if !c.Elsewhere {
@@ -197,7 +197,7 @@ func (c Case) parallel(t *testing.T) {
 	}
 }
 
-// halfMade: the directory is there, and nothing in it or on it.
+// halfMade checks that Mount completes a volume of which only an empty directory exists.
 func (c Case) halfMade(t *testing.T) {
 	r := newRig(t, c)
 	if err := os.MkdirAll(r.request.Dir, 0o750); err != nil {
@@ -207,8 +207,8 @@ func (c Case) halfMade(t *testing.T) {
 	r.gone(t)
 }
 
-// link: somebody put a link to something precious where the volume, or what the plugin
-// remembers of it, is to be.
+// link checks that Mount changes nothing outside of the pod's directory if there is a symbolic link at the place of the
+// volume or of the plugin's data about it.
 func (c Case) link(t *testing.T) {
 	for _, where := range []string{"dir", "meta"} {
 		t.Run(where, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// mounts describes what is mounted at and below dir.
+// mounts describes the mounts at and below dir.
 func mounts(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
@@ -31,7 +31,7 @@ func mounts(t *testing.T, dir string) []string {
 	return out
 }
 
-// unmountAll takes off all mounts at and below dir, as a reboot does.
+// unmountAll removes all mounts at and below dir, like a reboot.
 func unmountAll(t *testing.T, dir string) {
 	t.Helper()
 	list, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
@@ -39,14 +39,14 @@ func unmountAll(t *testing.T, dir string) {
 		t.Error(err)
 	}
 	for i := range list {
-		// Later ones may lie on earlier ones.
+		// Later mounts may be on top of earlier ones.
 		if err := unix.Unmount(list[len(list)-1-i].Mountpoint, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// state describes all mounts and files below dir: who they are, and when they were last changed.
+// state describes all mounts and files below dir: their identity, attributes and times of the last change.
 func state(t *testing.T, dir string) []string {
 	t.Helper()
 	out := mounts(t, dir)
@@ -69,7 +69,7 @@ func state(t *testing.T, dir string) []string {
 	return out
 }
 
-// unchanged checks that nothing was touched since.
+// unchanged checks that the result of state is the same as before.
 func unchanged(t *testing.T, dir string, before []string) {
 	t.Helper()
 	if diff := cmp.Diff(before, state(t, dir)); diff != "" {
@@ -84,9 +84,9 @@ func difference(want, got map[string]string) string {
 	return cmp.Diff(want, got)
 }
 
-// read reads all files of a volume as a careful program does: where there is a link ..data, which
-// is exchanged as a whole, everything comes from the directory that it led to at first. If
-// that has gone meanwhile it begins anew.
+// read reads all files of a volume like a careful program: if there is a link ..data, which is replaced by one rename,
+// it reads all files from the directory that the link referred to first. If the link has changed meanwhile, it starts
+// again.
 func read(path string) (map[string]string, error) {
 	for {
 		got, err := readOnce(path)
@@ -111,7 +111,7 @@ func readOnce(path string) (map[string]string, error) {
 	if data == nil {
 		return got, rerr
 	}
-	// An old directory may be on its way out while it is read.
+	// An old directory may be removed while it is read.
 	was, err := data.Stat()
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func readTree(top string) (map[string]string, error) {
 	return got, err
 }
 
-// owner is whose the top of a volume is, and what they may do.
+// owner describes the owner and the mode of a volume's top directory.
 func owner(t *testing.T, m volume.Mounted) string {
 	t.Helper()
 	var st unix.Stat_t
@@ -158,8 +158,8 @@ func owner(t *testing.T, m volume.Mounted) string {
 	return fmt.Sprintf("%d:%d, mode %o", st.Uid, st.Gid, st.Mode)
 }
 
-// versions lists the directories below dir that a writer keeps versions of the content in: their
-// names begin with "..", and they are no links.
+// versions lists the directories below dir in which a writer keeps versions of the content: their names begin with
+// "..", and they aren't symbolic links.
 func versions(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -1,6 +1,6 @@
-// Package volumetest is the contract of all volume plugins, as tests: what the manager relies
-// on whatever the kind. The tests mount for real, so the package that calls Run has a TestMain
-// with mounttest.Run.
+// Package volumetest is the contract of all volume plugins, as tests: the behaviour that the manager relies on,
+// whatever the kind of volume. The tests make real mounts, so the package that calls Run needs a TestMain with
+// mounttest.Run.
 //
 //	func TestContract(t *testing.T) {
 //		objects := newObjects() // in memory; the plugin reads them
@@ -12,9 +12,8 @@
 //		})
 //	}
 //
-// Run may be called several times in a test function, each time in a t.Run of its own. What it
-// is given is made again in the child processes that are killed (see killtest), so it must not
-// depend on what earlier tests did.
+// Run may be called several times in a test function, each time in a t.Run of its own. Its arguments are made again in
+// the child processes that are killed (see killtest), so they must not depend on the effects of earlier tests.
 package volumetest
 
 import (
@@ -36,37 +35,37 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// Case is a plugin with a volume of its kind.
+// Case is a plugin with a volume of its kind and the expected behaviour.
 type Case struct {
 	Plugin volume.Plugin
-	// Spec is the volume. host is a directory of the test's own, for what lies outside of the
-	// pod's directory: what a hostPath names, a PersistentVolume's directory.
+	// Spec returns the volume. host is a directory of the test for files outside of the pod's directory, such as the
+	// path of a hostPath volume or a PersistentVolume's directory.
 	Spec func(host string) volume.Spec
-	// Prepare puts into host, which is empty, what has to be there. It may be nil.
+	// Prepare makes the files that the volume needs in the empty directory host. It may be nil.
 	Prepare func(host string) error
-	// Pod changes the pod, which has the name default/web and a container, and no volumes. It may be nil.
+	// Pod changes the pod, which is called default/web, and has one container and the volume. It may be nil.
 	Pod func(*v1.Pod)
-	// Objects is what the pod may see. It may be nil.
+	// Objects are the API objects that the pod may use. It may be nil.
 	Objects object.View
 
-	// Want is what containers find in the volume at first: the content of files by their path,
-	// over links; nil for an empty one. Names that begin with ".." are left out.
+	// Want is the content that containers find in the volume at first: the content of files by path, with symbolic
+	// links followed; nil for an empty volume. Names that begin with ".." are omitted.
 	Want map[string]string
-	// Change makes version n of what a Live plugin's volume is made from, and returns what
-	// containers are to find then. Version 0 is as at first. It is nil for other plugins.
+	// Change makes version n of the source of a Live plugin's volume, and returns the content that containers should
+	// then find. Version 0 is the initial one. Change is nil for other plugins.
 	Change func(n int) map[string]string
 
-	// Writable says that containers may write to it.
+	// Writable says that containers may write to the volume.
 	Writable bool
-	// InMemory says that what they wrote is lost when the node restarts.
+	// InMemory says that files which containers wrote are lost when the node restarts.
 	InMemory bool
-	// Outlives says that what they wrote stays when the pod has gone.
+	// Outlives says that files which containers wrote stay when the pod is gone.
 	Outlives bool
-	// Elsewhere says that the volume isn't in its place below the pod's directory: hostPath, images.
+	// Elsewhere says that the volume isn't in its usual place below the pod's directory: hostPath, images.
 	Elsewhere bool
-	// IgnoresGroup says that fsGroup isn't for volumes of this kind.
+	// IgnoresGroup says that fsGroup doesn't apply to volumes of this kind.
 	IgnoresGroup bool
-	// Stepless says that Mount changes nothing on the node's disk: there is no point to kill at.
+	// Stepless says that Mount changes nothing on the node's disk: there is no step to kill a child at.
 	Stepless bool
 }
 
@@ -96,15 +95,15 @@ func Run(t *testing.T, c Case) {
 // group is the fsGroup of a pod that has one.
 const group = 2345
 
-// rig is one volume of one pod, in a directory of the test's.
+// rig is one volume of one pod, in a directory of the test.
 type rig struct {
 	Case
-	// root has the pods' directories, host is the case's.
+	// root contains the pods' directories. host is the argument of Case.Spec.
 	root, host string
 	request    volume.Request
 }
 
-// newRig makes what is outside, and the request.
+// newRig makes the files outside of the pod's directory, and the request.
 func newRig(t *testing.T, c Case) *rig {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,7 +115,7 @@ func newRig(t *testing.T, c Case) *rig {
 	return r
 }
 
-// prepare makes what has to be there, below dir.
+// prepare makes the files that the volume needs below dir.
 func (c Case) prepare(dir string) error {
 	if c.Change != nil {
 		c.Change(0)
@@ -125,7 +124,7 @@ func (c Case) prepare(dir string) error {
 	if err := os.MkdirAll(host, 0o755); err != nil {
 		return err
 	}
-	// The root directory has its pods directory, whatever the plugin makes below it.
+	// The agent's root directory contains the pods' directory, whatever the plugin makes below it.
 	if err := os.MkdirAll(filepath.Join(dir, "root", "pods"), 0o750); err != nil {
 		return err
 	}
@@ -135,7 +134,7 @@ func (c Case) prepare(dir string) error {
 	return c.Prepare(host)
 }
 
-// rig asks for the volume of a pod, where everything is below dir.
+// rig returns a request for the volume of a pod, with all paths below dir.
 func (c Case) rig(dir, uid string) *rig {
 	r := &rig{Case: c, root: filepath.Join(dir, "root"), host: filepath.Join(dir, "host")}
 	spec := c.Spec(r.host)
@@ -155,14 +154,14 @@ func (c Case) rig(dir, uid string) *rig {
 	return r
 }
 
-// podDir has everything of the pod.
+// podDir returns the directory of the pod.
 func (r *rig) podDir() string { return filepath.Join(r.root, "pods", string(r.request.UID)) }
 
 func (r *rig) withGroup() {
 	r.request.Pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](group)}
 }
 
-// mount mounts the volume, which has to work.
+// mount mounts the volume. An error fails the test.
 func (r *rig) mount(t *testing.T) volume.Mounted {
 	t.Helper()
 	m, err := r.Plugin.Mount(t.Context(), r.request)
@@ -172,7 +171,7 @@ func (r *rig) mount(t *testing.T) volume.Mounted {
 	return m
 }
 
-// takeDown does what the manager does when the pod is gone.
+// takeDown removes the volume as the manager does when the pod is gone.
 func (r *rig) takeDown(ctx context.Context) error {
 	var err error
 	if u, ok := r.Plugin.(volume.Unmounter); ok {
@@ -186,7 +185,7 @@ func (r *rig) takeDown(ctx context.Context) error {
 	return err
 }
 
-// gone takes the volume down, twice, and checks that nothing of it is left.
+// gone removes the volume twice, and checks that nothing of it is left.
 func (r *rig) gone(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -208,7 +207,7 @@ func (r *rig) gone(t *testing.T) {
 	}
 }
 
-// holds checks that containers find what they should.
+// holds checks that containers find the expected content.
 func (r *rig) holds(t *testing.T, m volume.Mounted, want map[string]string) {
 	t.Helper()
 	if m.Path == "" {
@@ -223,7 +222,7 @@ func (r *rig) holds(t *testing.T, m volume.Mounted, want map[string]string) {
 	}
 }
 
-// write does what a container may do, and returns what is to be found then.
+// write writes to the volume as far as a container may, and returns the content that containers should find afterwards.
 func (r *rig) write(t *testing.T, m volume.Mounted) map[string]string {
 	t.Helper()
 	want := map[string]string{}

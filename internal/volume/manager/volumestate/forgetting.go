@@ -38,7 +38,7 @@ type Held struct {
 	User
 	// Device is the device's key; empty for a volume of a pod.
 	Device string
-	// Program is the name of the program, Handle its name of the volume.
+	// Program is the name of the program, Handle the program's name of the volume.
 	Program, Handle string
 	// Mounted says that containers can use the volume of a pod, Wanted that its pod, or a pod that uses the device, is
 	// desired.
@@ -47,15 +47,16 @@ type Held struct {
 	Waits string
 }
 
-// Forget releases the device of a volume without the program that holds it, if the volume is the device's only user and
-// uses no other one. The volume must not be mounted any more. It returns the device's key, or an empty one.
+// Forget releases the device of a volume without calling the program that holds the device, if the volume is the
+// device's only user and uses no other device. The volume must not be mounted any more. It returns the device's key, or
+// an empty one.
 func (s *Stages) Forget(ctx context.Context, plugin volume.Forgetter, u User) (key string, err error) {
 	devices, err := s.devicesOf(plugin, u)
 	if err != nil || len(devices) != 1 {
 		return "", err
 	}
 	for r, d := range devices {
-		forgot := "" // stays so if other volumes use it
+		forgot := "" // empty if the device isn't released, because other volumes use it
 		if err := s.forget(ctx, r, "forget "+string(u.UID)+"/"+u.Name, func(ctx context.Context) error {
 			users, err := r.users()
 			if err != nil || len(users) != 1 || users[0] != u {
@@ -72,9 +73,9 @@ func (s *Stages) Forget(ctx context.Context, plugin volume.Forgetter, u User) (k
 	return key, nil
 }
 
-// ForgetDevice releases the device with this key without the program that holds it, and removes its records. The
-// function free fails for pods that may use it. The error is a *Refusal if there is no such device, or if a volume of a
-// pod still uses it.
+// ForgetDevice releases the device with this key without calling the program that holds it, and removes its records.
+// The function free returns an error for a pod that may use the device. The error is a *Refusal if there is no such
+// device, or if a volume of a pod still uses it.
 func (s *Stages) ForgetDevice(ctx context.Context, key string, free func(User) error) error {
 	for _, plugin := range s.plugins {
 		f, ok := plugin.(volume.Forgetter)
@@ -117,7 +118,8 @@ func (s *Stages) ForgetDevice(ctx context.Context, key string, free func(User) e
 	return NotHeld(key)
 }
 
-// forget runs the function do as an operation on a device, after those that wait for its program were cancelled.
+// forget runs the function do as an operation on a device. It first cancels the operations that wait for the program
+// that holds the device.
 func (s *Stages) forget(ctx context.Context, r record, kind string, do func(context.Context) error) error {
 	for _, op := range s.ops.On(operations.Key(r)) {
 		if op.Undoes() {
@@ -166,7 +168,7 @@ func (s *Stages) Held(wanted func(User) bool) ([]Held, error) {
 	return list, err
 }
 
-// Doings describes the current step of the operations on one key; empty if they don't say.
+// Doings describes the current step of the operations on one key; it is empty if none of them has described its step.
 func Doings(ops []*operations.Operation) (doing string) {
 	for _, op := range ops {
 		if working, text := op.State(); working {

@@ -49,9 +49,8 @@ type version struct{ uid, resource string }
 type life struct{ issued, until time.Time }
 
 // Inputs lists the objects that a volume of the pod shows or is made from: ConfigMaps, Secrets, tokens, a CSIDriver,
-// the pod itself, and the node
-// (its allocatable resources are the default of unset limits). When one of them changes, the volume has to be
-// updated.
+// the pod itself, and the node (its allocatable resources are the default of unset limits). When one of them changes,
+// the volume has to be updated.
 func Inputs(p *v1.Pod, s volume.Spec) []pod.Object {
 	var list []pod.Object
 	v := s.Volume

@@ -33,14 +33,14 @@ func NewInUse(devices func() []v1.UniqueVolumeName) *InUse {
 	return &InUse{places: map[Place]v1.UniqueVolumeName{}, devices: devices}
 }
 
-// Add adds the volume of a pod, unless it isn't one that is attached.
+// Add adds the volume of a pod. If name is empty, no controller attaches the volume, and Add does nothing.
 func (u *InUse) Add(at Place, name v1.UniqueVolumeName) {
 	if name != "" {
 		u.places[at] = name
 	}
 }
 
-// Name returns the name of the held volume of a pod; empty if it isn't one that is attached.
+// Name returns the name of the held volume of a pod; it is empty if no controller attaches the volume.
 func (u *InUse) Name(at Place) v1.UniqueVolumeName { return u.places[at] }
 
 // Drop removes the volumes of pods for which gone is true.
@@ -56,9 +56,9 @@ func (u *InUse) List() []v1.UniqueVolumeName {
 	return slices.Compact(names)
 }
 
-// InUse returns the volumes of pods that may be in use by the notes of plugins on disk. It also reads the notes of
-// devices, see Devices. It is called after Adopt, and again after an error: until then, notes and records that can't be
-// read keep the volumes in use that they may be about, see Found.
+// InUse returns the volumes of pods that may be in use, according to the plugins' notes on disk. It also reads the
+// notes of devices (see Devices). It is called after Adopt, and again after an error. Until it succeeds, each volume
+// that an unreadable note or record may belong to counts as in use (see Found).
 func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 	held, unread, unsure := map[Place]v1.UniqueVolumeName{}, map[Place]error{}, map[string]bool{}
 	var errs []error
@@ -93,7 +93,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		d, err := s.read(r)
 		if isUnread(err) {
 			unclear(string(r), err)
-		} else if err == nil { // without a record a device was adopted, or isn't staged
+		} else if err == nil { // a device without a record was found by Adopt, or isn't staged
 			s.noteInUse(r, d)
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 	return held, errors.Join(errs...)
 }
 
-// anything is the key of uncertainty about all volumes.
+// anything is the key in Stages.unsure that means that any volume may be in use.
 const anything = ""
 
 // recorded reports whether one of the records is of the device in this directory.
@@ -135,8 +135,9 @@ func (s *Stages) recorded(all []record, dir string) bool {
 	})
 }
 
-// Found receives the names that the node's object lists at first, nil until it is read. Devices contains those that
-// notes and records may be about which can't be read. complete is false if some may be missing.
+// Found stores the names that the node's object listed when the agent started; nil if they can't be read yet. Devices
+// then includes those of them that unreadable notes or records may belong to. complete is false if names may be missing
+// in the result of Devices.
 func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +147,8 @@ func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 	return s.found != nil || len(s.unsure) == 0
 }
 
-// maybeInUse reports whether the volume may be in use by a note or a record that can't be read. s.mu is held.
+// maybeInUse reports whether a note or record that can't be read may belong to the volume, so that the volume may be in
+// use. s.mu is held.
 func (s *Stages) maybeInUse(name v1.UniqueVolumeName) bool {
 	a, key := s.named(name)
 	return a != nil && (s.unsure[anything] || s.unsure[a.Name()] ||
@@ -162,20 +164,20 @@ func (s *Stages) named(name v1.UniqueVolumeName) (a volume.Attacher, key string)
 	return a, key
 }
 
-// Detached tells the plugin that the volume was detached.
+// Detached reports to the plugin that the volume was detached.
 func (s *Stages) Detached(name v1.UniqueVolumeName) {
 	if a, key := s.named(name); a != nil {
 		a.Detached(key)
 	}
 }
 
-// Holds reports whether the volume may be in use as an attached one, by the notes on disk.
+// Holds reports whether the volume may be in use as an attached volume, according to the notes on disk.
 func (s *Stages) Holds(w *Wanted, a volume.Attacher) bool {
 	_, device := a.Device(w.Spec)
 	return holds(a, device) || holds(a, s.layout.Place(w.Place).Dir)
 }
 
-// holds reports whether an attached volume may be in use by the note in a directory.
+// holds reports whether an attached volume may be in use, according to the note in a directory.
 func holds(a volume.Attacher, dir string) bool {
 	n, err := a.Note(dir)
 	return n.Attached || isUnread(err)
@@ -184,7 +186,7 @@ func holds(a volume.Attacher, dir string) bool {
 // isUnread reports whether the error is that of a note that can't be read.
 func isUnread(err error) bool { return err != nil && !errors.Is(err, fs.ErrNotExist) }
 
-// noteInUse notes the device for Devices if it is one that may be attached.
+// noteInUse adds the device to the result of Devices if the device may be attached.
 func (s *Stages) noteInUse(r record, d device) {
 	a := s.attacher(func(a volume.Attacher) bool { return a.Name() == d.Plugin })
 	if a == nil {
@@ -210,8 +212,9 @@ func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
 	return nil
 }
 
-// Devices returns the names of the attached devices that InUse has found, or that have no users any more, and that
-// haven't been unstaged since; and those that may be in use, see Found.
+// Devices returns the names of attached devices that haven't been unstaged yet: those that InUse has found, and those
+// without users. It also returns the names of volumes that may be in use because a note or record can't be read (see
+// Found).
 func (s *Stages) Devices() []v1.UniqueVolumeName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +227,7 @@ func (s *Stages) Devices() []v1.UniqueVolumeName {
 	return names
 }
 
-// Attach returns the name of the volume if a controller has to attach it; empty for another one. The error is that of
+// Attach returns the name of the volume if a controller has to attach it, or else an empty name. The error is that of
 // reading an API object.
 func (w *Wanted) Attach(ctx context.Context, a volume.Attacher) (v1.UniqueVolumeName, error) {
 	if attaches, err := a.Attaches(ctx, w.Objects, w.Spec); err != nil || !attaches {

@@ -10,7 +10,7 @@ const (
 	Refresh  = "refresh "
 	Part     = "part "
 	Teardown = "teardown"
-	// Forget is a teardown without the program that holds the volume.
+	// Forget is a teardown without calling the program that holds the volume.
 	Forget = "forget"
 	// Remove is followed by the name of the removed part of a pod's directory.
 	Remove = "remove "

@@ -28,8 +28,8 @@ type Claims interface {
 	Pods() []types.UID
 }
 
-// Plan returns those volumes of the pod that these containers of it use and that can be mounted, and the problems of
-// the others that they use. If a volume that isn't a claim has a permanent problem, no claim is bound.
+// Plan considers the volumes of the pod that these containers use. It returns those that can be mounted, and the
+// problems of the others. If a volume that isn't a claim has a permanent problem, no claim is bound.
 func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod, containers []*v1.Container,
 	objects object.View) (wants []*Wanted, problems []Problem) {
 	add := func(spec volume.Spec, groups []int64) {
@@ -80,9 +80,10 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 	return wants, problems
 }
 
-// Apart refuses those of a pod's volumes that have the place of another one of wants or of earlier, the volumes that
-// were planned before: a PersistentVolume and a volume of the pod itself, of one plugin and with one name. If the
-// plugin keeps notes about volumes at their places, these would be mixed up.
+// Apart refuses volumes of wants that clash with another volume of wants or of earlier, the volumes that were planned
+// before. Two volumes clash if they have the same place, and only one of them is a PersistentVolume: they have the same
+// plugin, and the name of the pod's own volume is that of the PersistentVolume. Apart refuses them only if the plugin
+// keeps notes about volumes at their places, because both would have the same note.
 func Apart(wants, earlier []*Wanted) (apart []*Wanted, problems []Problem) {
 	for _, w := range wants {
 		clashes := func(other *Wanted) bool {
@@ -101,8 +102,8 @@ func Apart(wants, earlier []*Wanted) (apart []*Wanted, problems []Problem) {
 	return apart, problems
 }
 
-// Uses reports whether the container uses this volume of the pod, or another one with the same claim: these have the
-// same place, and how it is mounted depends on both (Wanted.Writable).
+// Uses reports whether the container uses this volume of the pod, or another volume with the same claim. Volumes with
+// the same claim have the same place, and how the place is mounted depends on all of them (Wanted.Writable).
 func Uses(p *v1.Pod, c *v1.Container, v *v1.Volume) bool {
 	if pod.UsesVolume(c, v.Name) {
 		return true

@@ -25,19 +25,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// Stages stages each device once per node, however many volumes of pods use the device, and unstages it when no
-// volume uses it any more (see volume.Stager). It is safe for concurrent use.
+// Stages stages each device once per node, however many volumes of pods use the device, and unstages it when no volume
+// uses it any more (see volume.Stager). It is safe for concurrent use.
 //
-// The devices and their users are recorded on disk, so that they survive a restart of the agent:
+// The devices and their users are recorded on disk, so that the records survive a restart of the agent:
 //
 //	staged/HASH/device          the plugin's name, the device's key and directory
 //	staged/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it; not empty if it only may use it
 //
-// The file "device" is written before the device is staged, and removed after the device was unstaged. A user's file
-// is written before the user's volume is mounted, and removed after the volume was unmounted. The directory of the
-// device itself is the plugin's: a kubelet that takes over fails on foreign files there.
+// The file "device" is written before the device is staged, and removed after the device was unstaged. A user's file is
+// written before the user's volume is mounted, and removed after the volume was unmounted. The directory of the device
+// itself belongs to the plugin: a kubelet that takes over fails on foreign files in it.
 //
-// The end of a pod doesn't depend on its devices: one that can't be unstaged stays, without users, for Sweep.
+// A pod can end even if its devices can't be unstaged: such a device stays staged, without users, until Sweep unstages
+// it.
 type Stages struct {
 	// Left is filled when Leave couldn't unstage a device.
 	Left wake.Slot
@@ -95,14 +96,15 @@ func (r record) user(u User) string { return filepath.Join(string(r), "users", s
 
 func (s *Stages) dir() string { return filepath.Join(s.root, stagedDir) }
 
-// recordOf returns the path of a device's record. Keys may have any length and characters: a hash is the name.
+// recordOf returns the path of a device's record. The record's name is a hash, because keys may have any length and
+// characters.
 func (s *Stages) recordOf(d device) record {
 	sum := sha256.Sum256([]byte(d.Plugin + "\x00" + d.Key))
 	return record(filepath.Join(s.dir(), hex.EncodeToString(sum[:])))
 }
 
-// check fails unless the device's directory is below the directory "plugins": it is removed after the device was
-// unstaged.
+// check returns an error unless the device's directory is below the directory "plugins": the device's directory is
+// removed after the device was unstaged.
 func (d device) check() error {
 	if d.Dir != filepath.Clean(d.Dir) || !strings.HasPrefix(d.Dir, pluginsDir) {
 		return fmt.Errorf("the plugin %s has the directory %q for it, which isn't below %s", d.Plugin, d.Dir,
@@ -139,12 +141,11 @@ func (s *Stages) read(r record) (device, error) {
 }
 
 // Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't
-// recorded yet: an agent of before, such as a kubelet, has other records or none. It is called before the other
-// methods.
+// recorded yet: an earlier agent, such as a kubelet, has other records or none. It is called before the other methods.
 //
 // A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
-// without users would be unstaged. A volume whose own note can't be read counts as a user of every device of its
-// plugin until it is removed, unless an earlier agent has recorded its device.
+// without users would be unstaged. A volume whose own note can't be read counts as a user of every device of its plugin
+// until it is removed, unless an earlier agent has recorded its device.
 func (s *Stages) Adopt() error {
 	var errs []error
 	for _, plugin := range s.plugins {
@@ -225,8 +226,8 @@ func (u User) place(plugin volume.Plugin) Place {
 	return Place{UID: u.UID, Plugin: PluginDir(plugin.Name()), Name: u.Name}
 }
 
-// Device returns the key of the device of this plugin that a volume of a pod uses by the records; empty if they have
-// none or several.
+// Device returns the key of the device of this plugin that a volume of a pod uses, according to the records; it is
+// empty if the records name no device or several.
 func (s *Stages) Device(plugin volume.Stager, u User) (key string) {
 	devices, err := s.devicesOf(plugin, u)
 	if err != nil || len(devices) != 1 {
@@ -345,7 +346,7 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	ready := s.staged[string(r)]
 	s.mu.Unlock()
 	_, err := plugin.Note(g.Dir)
-	// Without a note, perhaps nothing is staged; and the volume may have been detached since.
+	// If there is no note, perhaps nothing is staged. A volume that was attached may have been detached since.
 	if _, attaches := plugin.(volume.Attacher); ready && err == nil && !attaches {
 		return nil
 	}
@@ -361,7 +362,8 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	return nil
 }
 
-// uses reports whether the user's volume is, or may be, on the device: other users wait for it.
+// uses reports whether the user's volume uses, or may use, the device. If it does, the device must not be unstaged for
+// another user.
 func (s *Stages) uses(plugin volume.Stager, u User, device string) bool {
 	n, err := plugin.Note(s.layout.Place(u.place(plugin)).Dir)
 	return isUnread(err) || n.Device == device
@@ -377,9 +379,9 @@ func (s *Stages) mark(r record, staged bool) {
 	}
 }
 
-// Leave removes an unmounted volume of this plugin from the users of its device, and unstages the device if it has no
-// other user. If plugin and u.Name are empty, it does so for all volumes of the pod. Devices of plugins that this
-// build doesn't have stay, and so do those that can't be unstaged. say receives what it waits for.
+// Leave removes an unmounted volume of this plugin from the users of its device, and unstages the device if no other
+// volume uses it. If plugin and u.Name are empty, it does so for all volumes of the pod. Devices of plugins that aren't
+// in this build stay staged, and so do those that can't be unstaged. say receives the reason for which Leave waits.
 func (s *Stages) Leave(ctx context.Context, plugin string, u User, say volume.Say) error {
 	all, err := s.records()
 	if err != nil {
@@ -488,7 +490,7 @@ func (s *Stages) left(ctx context.Context, r record, u User, say volume.Say) err
 	}
 	s.mark(r, false)
 	if staged {
-		s.noteInUse(r, d) // its volume may be mounted until the device is unstaged
+		s.noteInUse(r, d) // the device's volume may be mounted until the device is unstaged
 	}
 	if err := r.forget(u); err != nil {
 		return err
