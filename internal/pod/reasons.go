@@ -6,93 +6,95 @@ package pod
 // from the comments below.
 type Reason string
 
-// Reasons of containers that wait, as kubectl and its users know them.
+// Reasons of containers that wait, as kubectl shows them.
 const (
-	// ReasonContainerCreating: the image is pulled, the volumes are mounted, or the container is created.
+	// ReasonContainerCreating: the image is being pulled, the volumes are being mounted, or the container is being
+	// created.
 	ReasonContainerCreating Reason = "ContainerCreating"
-	// ReasonPodInitializing: init containers come first.
+	// ReasonPodInitializing: the container waits for the pod's init containers.
 	ReasonPodInitializing Reason = "PodInitializing"
-	// ReasonCrashLoopBackOff: the container ended and is started again after a delay, from 10s doubling to 5m.
+	// ReasonCrashLoopBackOff: the container ended, and is restarted after a delay that doubles from 10s up to 5m.
 	ReasonCrashLoopBackOff Reason = "CrashLoopBackOff"
-	// ReasonRestartingAllContainers: a restart rule has all containers of the pod restarted.
+	// ReasonRestartingAllContainers: all containers of the pod are being restarted because of a restart rule.
 	ReasonRestartingAllContainers Reason = "RestartingAllContainers"
-	// ReasonErrImagePull: the image couldn't be pulled, and is tried again.
+	// ReasonErrImagePull: the image couldn't be pulled; the pull is retried.
 	ReasonErrImagePull Reason = "ErrImagePull"
-	// ReasonImagePullBackOff: the pull of the image failed, and waits for its next try.
+	// ReasonImagePullBackOff: the pull of the image failed, and is retried after a delay.
 	ReasonImagePullBackOff Reason = "ImagePullBackOff"
-	// ReasonErrImageNeverPull: the pod may not use an image that is on the node, or there is none, and imagePullPolicy
-	// is Never.
+	// ReasonErrImageNeverPull: the image isn't on the node, or was pulled with credentials that the pod doesn't have,
+	// and imagePullPolicy is Never.
 	ReasonErrImageNeverPull Reason = "ErrImageNeverPull"
-	// ReasonImageInspectError: the runtime doesn't say whether it has the image.
+	// ReasonImageInspectError: the runtime couldn't report whether it has the image.
 	ReasonImageInspectError Reason = "ImageInspectError"
-	// ReasonInvalidImageName: the image's name can't be one.
+	// ReasonInvalidImageName: the image's name is invalid.
 	ReasonInvalidImageName Reason = "InvalidImageName"
 	// ReasonCreateContainerConfigError: something that the container refers to is missing or can't be used.
 	ReasonCreateContainerConfigError Reason = "CreateContainerConfigError"
 	// ReasonCreateContainerError: the runtime refused to create the container.
 	ReasonCreateContainerError Reason = "CreateContainerError"
-	// ReasonRunContainerError: the container was created, and couldn't be started.
+	// ReasonRunContainerError: the container was created, but couldn't be started.
 	ReasonRunContainerError Reason = "RunContainerError"
 	// ReasonPostStartHookError: the postStart hook failed, so the container is stopped.
 	ReasonPostStartHookError Reason = "PostStartHookError"
-	// ReasonKillContainerError: the container couldn't be stopped or removed, and is tried again.
+	// ReasonKillContainerError: the container couldn't be stopped or removed; this is retried.
 	ReasonKillContainerError Reason = "KillContainerError"
 )
 
 // Reasons of containers that have ended.
 const (
-	// ReasonCompleted: it ended with exit code 0.
+	// ReasonCompleted: the container ended with exit code 0.
 	ReasonCompleted Reason = "Completed"
-	// ReasonError: it ended with another exit code.
+	// ReasonError: the container ended with an exit code other than 0.
 	ReasonError Reason = "Error"
-	// ReasonOOMKilled: the kernel killed it, or one of its processes, as it went beyond its memory limit.
+	// ReasonOOMKilled: the kernel killed the container, or one of its processes, because the container exceeded its
+	// memory limit.
 	ReasonOOMKilled Reason = "OOMKilled"
-	// ReasonStartError: it never ran; this one is containerd's.
+	// ReasonStartError: the container never ran. This reason is set by containerd.
 	ReasonStartError Reason = "StartError"
-	// ReasonContainerStatusUnknown: it is gone from the runtime, and nobody saw how it ended.
+	// ReasonContainerStatusUnknown: the container vanished from the runtime before its exit code was read.
 	ReasonContainerStatusUnknown Reason = "ContainerStatusUnknown"
 )
 
 // Reasons of pods that failed.
 const (
-	// ReasonEvicted: it kept more on the node's disk than its limits allow; or the node was short of memory, disk space
-	// or process IDs, and ended the pod or didn't admit it.
+	// ReasonEvicted: the pod used more of the node's disk than its limits allow; or the node was short of memory, disk
+	// space or process IDs, and ended the pod or didn't admit it.
 	ReasonEvicted Reason = "Evicted"
-	// ReasonDeadlineExceeded: it ran for longer than activeDeadlineSeconds.
+	// ReasonDeadlineExceeded: the pod ran for longer than activeDeadlineSeconds.
 	ReasonDeadlineExceeded Reason = "DeadlineExceeded"
-	// ReasonAppArmor: it asks for an AppArmor profile, and the host has no AppArmor.
+	// ReasonAppArmor: the pod requests an AppArmor profile, but AppArmor isn't enabled on the host.
 	ReasonAppArmor Reason = "AppArmor"
-	// ReasonFeatureUnsupported: it asks for a feature that is off here.
+	// ReasonFeatureUnsupported: the pod requires a feature that isn't available on this node.
 	ReasonFeatureUnsupported Reason = "PodFeatureUnsupported"
-	// ReasonNodeAffinity: its nodeSelector or required node affinity doesn't match the node's labels.
+	// ReasonNodeAffinity: the pod's nodeSelector or required node affinity doesn't match the node's labels.
 	ReasonNodeAffinity Reason = "NodeAffinity"
-	// ReasonNodeName: its nodeName is another node's.
+	// ReasonNodeName: the pod's nodeName is the name of another node.
 	ReasonNodeName Reason = "NodeName"
-	// ReasonNodePorts: another pod has its host port.
+	// ReasonNodePorts: another pod uses a host port of the pod.
 	ReasonNodePorts Reason = "NodePorts"
-	// ReasonOS: it is for another operating system.
+	// ReasonOS: the pod is for another operating system.
 	ReasonOS Reason = "PodOSNotSupported"
-	// ReasonOSLabel: its nodeSelector names another operating system.
+	// ReasonOSLabel: the pod's nodeSelector names another operating system.
 	ReasonOSLabel Reason = "PodOSSelectorNodeLabelDoesNotMatch"
-	// ReasonOutOf: it requests more than the node has left; the resource's name follows (OutOfcpu, OutOfmemory,
-	// OutOfpods).
+	// ReasonOutOf: the pod requests more of a resource than the node has left; the resource's name follows (OutOfcpu,
+	// OutOfmemory, OutOfpods).
 	ReasonOutOf Reason = "OutOf"
-	// ReasonPodConflict: another pod of this node has its name or UID.
+	// ReasonPodConflict: another pod of this node has the pod's name or UID.
 	ReasonPodConflict Reason = "PodConflict"
-	// ReasonInvalidPod: no node could run what the API server has.
+	// ReasonInvalidPod: the pod, as the API server has it, is invalid: no node could run it.
 	ReasonInvalidPod Reason = "InvalidPod"
-	// ReasonPreempting: it was ended to make room for a critical pod of higher priority.
+	// ReasonPreempting: the pod was ended to make room for a critical pod of higher priority.
 	ReasonPreempting Reason = "Preempting"
-	// ReasonTerminated: its node was shutting down.
+	// ReasonTerminated: the node was shutting down.
 	ReasonTerminated Reason = "Terminated"
-	// ReasonSupplementalGroupsPolicyNotSupported: it asks for supplementalGroupsPolicy Strict, which the runtime
-	// doesn't know.
+	// ReasonSupplementalGroupsPolicyNotSupported: the pod requests supplementalGroupsPolicy Strict, which the runtime
+	// doesn't support.
 	ReasonSupplementalGroupsPolicyNotSupported Reason = "SupplementalGroupsPolicyNotSupported"
-	// ReasonSysctlForbidden: it sets a sysctl that isn't safe, and allowedUnsafeSysctls doesn't name that.
+	// ReasonSysctlForbidden: the pod sets a sysctl that isn't safe and isn't listed in allowedUnsafeSysctls.
 	ReasonSysctlForbidden Reason = "SysctlForbidden"
-	// ReasonUnexpectedAdmissionError: a device plugin refused it its devices, or wasn't there for 5m.
+	// ReasonUnexpectedAdmissionError: a device plugin refused the pod's devices, or didn't register within 5m.
 	ReasonUnexpectedAdmissionError Reason = "UnexpectedAdmissionError"
-	// ReasonTaintToleration: it doesn't tolerate a taint of the node with the effect NoExecute.
+	// ReasonTaintToleration: the pod doesn't tolerate a taint of the node with the effect NoExecute.
 	ReasonTaintToleration Reason = "TaintToleration"
 )
 
@@ -108,7 +110,7 @@ const (
 	ReasonPodFailed Reason = "PodFailed"
 	// ReasonReadinessGatesNotReady: the condition of a readiness gate isn't true.
 	ReasonReadinessGatesNotReady Reason = "ReadinessGatesNotReady"
-	// ReasonRestartAllContainersStarted: a restart rule has all containers of the pod restarted.
+	// ReasonRestartAllContainersStarted: all containers of the pod are being restarted because of a restart rule.
 	ReasonRestartAllContainersStarted Reason = "RestartAllContainersStarted"
 )
 
@@ -132,76 +134,80 @@ const (
 	ReasonKubeletReady Reason = "KubeletReady"
 )
 
-// Reasons of events about pods. Of a failed action most are also why the pod waits.
+// Reasons of events about pods. The reason of a failed action is usually also the one for which the pod waits.
 const (
-	// ReasonAlreadyMountedVolume: files of a PersistentVolume keep the group that another pod's fsGroup gave them.
+	// ReasonAlreadyMountedVolume: the files of a PersistentVolume keep their group, because a pod with another fsGroup,
+	// or without one, uses the volume.
 	ReasonAlreadyMountedVolume Reason = "AlreadyMountedVolume"
-	// ReasonBackOff: a container is started again, or an image pulled again, after a delay.
+	// ReasonBackOff: a container is restarted, or the pull of an image is retried, after a delay.
 	ReasonBackOff Reason = "BackOff"
 	// ReasonCreated: a container was created.
 	ReasonCreated Reason = "Created"
-	// ReasonDNSConfigForming: the pod has more name servers or search domains than a resolver takes; the rest is left
-	// out.
+	// ReasonDNSConfigForming: the pod has more name servers or search domains than resolvers support; the excess ones
+	// are omitted.
 	ReasonDNSConfigForming Reason = "DNSConfigForming"
 	// ReasonFailed: an image couldn't be pulled, or a container couldn't be created or started.
 	ReasonFailed Reason = "Failed"
-	// ReasonFailedCreatePodContainer: the pod's cgroup couldn't be made.
+	// ReasonFailedCreatePodContainer: the pod's cgroup couldn't be created.
 	ReasonFailedCreatePodContainer Reason = "FailedCreatePodContainer"
-	// ReasonFailedCreatePodSandBox: the runtime couldn't make the pod's sandbox, which includes its network.
+	// ReasonFailedCreatePodSandBox: the runtime couldn't create the pod's sandbox, which includes the pod's network.
 	ReasonFailedCreatePodSandBox Reason = "FailedCreatePodSandBox"
-	// ReasonFailedCredentialProvider: a credential provider plugin gave no credentials for an image.
+	// ReasonFailedCredentialProvider: a credential provider plugin failed; the image is pulled with other credentials,
+	// if there are any.
 	ReasonFailedCredentialProvider Reason = "FailedCredentialProvider"
-	// ReasonFailedKillPod: something of the pod couldn't be stopped or removed, and is tried again.
+	// ReasonFailedKillPod: a part of the pod couldn't be stopped or removed; this is retried.
 	ReasonFailedKillPod Reason = "FailedKillPod"
 	// ReasonFailedMapVolume: a volume is a block device, which isn't supported yet.
 	ReasonFailedMapVolume Reason = "FailedMapVolume"
-	// ReasonFailedMount: a volume couldn't be mounted or brought up to date.
+	// ReasonFailedMount: a volume couldn't be mounted or updated.
 	ReasonFailedMount Reason = "FailedMount"
 	// ReasonFailedPostStartHook: a postStart hook failed.
 	ReasonFailedPostStartHook Reason = "FailedPostStartHook"
-	// ReasonFailedPrepareDynamicResources: it uses ResourceClaims, which this version doesn't prepare.
+	// ReasonFailedPrepareDynamicResources: the pod uses ResourceClaims, which this version doesn't support.
 	ReasonFailedPrepareDynamicResources Reason = "FailedPrepareDynamicResources"
-	// ReasonFailedPreStopHook: a preStop hook failed, or used up the grace period.
+	// ReasonFailedPreStopHook: a preStop hook failed, or took the whole grace period.
 	ReasonFailedPreStopHook Reason = "FailedPreStopHook"
 	// ReasonFailedSync: the pod's checkpoint couldn't be written.
 	ReasonFailedSync Reason = "FailedSync"
-	// ReasonFailedToRetrieveImagePullSecret: a pull secret isn't there; the pull is tried without.
+	// ReasonFailedToRetrieveImagePullSecret: a pull secret doesn't exist or can't be read; the pull is tried without
+	// it.
 	ReasonFailedToRetrieveImagePullSecret Reason = "FailedToRetrieveImagePullSecret"
-	// ReasonFailedUnmount: a volume couldn't be taken down, and is tried again.
+	// ReasonFailedUnmount: a volume couldn't be unmounted or removed; this is retried.
 	ReasonFailedUnmount Reason = "FailedUnmount"
-	// ReasonHostPortConflict: a program of the host, or of a pod that doesn't name it, listens on a host port of the
-	// container.
+	// ReasonHostPortConflict: a program of the host, or of a pod that doesn't declare the port, listens on a host port
+	// of the container.
 	ReasonHostPortConflict Reason = "HostPortConflict"
-	// ReasonInspectFailed: the image's name can't be one, or the runtime doesn't say whether it has the image.
+	// ReasonInspectFailed: the image's name is invalid, or the runtime couldn't report whether it has the image.
 	ReasonInspectFailed Reason = "InspectFailed"
-	// ReasonInvalidEnvironmentVariableNames: keys of a ConfigMap or Secret can't be names of variables; they are left
-	// out.
+	// ReasonInvalidEnvironmentVariableNames: keys of a ConfigMap or Secret are invalid as names of environment
+	// variables; they are omitted.
 	ReasonInvalidEnvironmentVariableNames Reason = "InvalidEnvironmentVariableNames"
-	// ReasonInvalidImagePullSecret: a pull secret can't be used as it is.
+	// ReasonInvalidImagePullSecret: a pull secret has invalid content; the message describes the problem.
 	ReasonInvalidImagePullSecret Reason = "InvalidImagePullSecret"
-	// ReasonKillPodSandboxError: the pod's sandbox couldn't be stopped or removed, and is tried again.
+	// ReasonKillPodSandboxError: the pod's sandbox couldn't be stopped or removed; this is retried.
 	ReasonKillPodSandboxError Reason = "KillPodSandboxError"
-	// ReasonKilling: a container is being stopped; the message says why, if it isn't with its pod.
+	// ReasonKilling: a container is being stopped; the message says why, unless the whole pod is being stopped.
 	ReasonKilling Reason = "Killing"
-	// ReasonMissingClusterDNS: the pod asks for the cluster's DNS, and clusterDNS isn't set: it gets the node's.
+	// ReasonMissingClusterDNS: the pod uses the cluster's DNS, but clusterDNS isn't set: the pod gets the node's DNS
+	// instead.
 	ReasonMissingClusterDNS Reason = "MissingClusterDNS"
 	// ReasonProbeWarning: a probe succeeded with a warning, such as a redirection to another host.
 	ReasonProbeWarning Reason = "ProbeWarning"
-	// ReasonPulled: an image was pulled, or is there already.
+	// ReasonPulled: an image was pulled, or is already on the node.
 	ReasonPulled Reason = "Pulled"
 	// ReasonPulling: an image is being pulled.
 	ReasonPulling Reason = "Pulling"
-	// ReasonResizeCompleted: all containers have the CPU and memory that the pod asks for.
+	// ReasonResizeCompleted: all containers have the CPU and memory that the pod requests.
 	ReasonResizeCompleted Reason = "ResizeCompleted"
 	// ReasonResizeDeferred: a resize waits until the node has room for it.
 	ReasonResizeDeferred Reason = "ResizeDeferred"
-	// ReasonResizeError: a resize failed, and is tried again.
+	// ReasonResizeError: a resize failed; it is retried.
 	ReasonResizeError Reason = "ResizeError"
-	// ReasonResizeInfeasible: a resize asks for more than the node has in all.
+	// ReasonResizeInfeasible: a resize requests more than the node has in total.
 	ReasonResizeInfeasible Reason = "ResizeInfeasible"
 	// ReasonResizeStarted: a resize was admitted, and is in progress.
 	ReasonResizeStarted Reason = "ResizeStarted"
-	// ReasonSandboxChanged: the pod's sandbox is gone, and another one is made.
+	// ReasonSandboxChanged: the pod's sandbox is gone, and a new one is created.
 	ReasonSandboxChanged Reason = "SandboxChanged"
 	// ReasonStarted: a container was started.
 	ReasonStarted Reason = "Started"
@@ -209,40 +215,40 @@ const (
 	ReasonUnhealthy Reason = "Unhealthy"
 	// ReasonUnsupported: the pod has fields that this version doesn't act on; the message names them.
 	ReasonUnsupported Reason = "Unsupported"
-	// ReasonVolumeIsRetained: a PersistentVolume's reclaim policy isn't Retain, but nothing deletes data here.
+	// ReasonVolumeIsRetained: a PersistentVolume's reclaim policy isn't Retain, but its data is never deleted here.
 	ReasonVolumeIsRetained Reason = "VolumeIsRetained"
-	// ReasonVolumePermissionChangeInProgress: it takes long to give a volume's files to the pod's fsGroup.
+	// ReasonVolumePermissionChangeInProgress: changing the group of a volume's files to the pod's fsGroup takes long.
 	ReasonVolumePermissionChangeInProgress Reason = "VolumePermissionChangeInProgress"
 )
 
 // Reasons of events about the node, its images and its manifests.
 const (
-	// ReasonCheckLimitsForResolvConf: the node's resolv.conf has more than pods' resolvers take.
+	// ReasonCheckLimitsForResolvConf: the node's resolv.conf has more entries than pods' resolvers support.
 	ReasonCheckLimitsForResolvConf Reason = "CheckLimitsForResolvConf"
-	// ReasonClockStepped: somebody, perhaps NTP, has set the machine's clock by 2 s or more.
+	// ReasonClockStepped: the machine's clock was set forward or back by 2 s or more, perhaps by NTP.
 	ReasonClockStepped Reason = "ClockStepped"
-	// ReasonConfigurationNotReloaded: the configuration was read again and can't be used, or needs a restart of the
+	// ReasonConfigurationNotReloaded: the configuration was read again, but can't be used, or requires a restart of the
 	// agent.
 	ReasonConfigurationNotReloaded Reason = "ConfigurationNotReloaded"
 	// ReasonConfigurationReloaded: the configuration was read again and is in force.
 	ReasonConfigurationReloaded Reason = "ConfigurationReloaded"
-	// ReasonFreeDiskSpaceFailed: image collection couldn't free as much as it should.
+	// ReasonFreeDiskSpaceFailed: image collection couldn't free as much disk space as required.
 	ReasonFreeDiskSpaceFailed Reason = "FreeDiskSpaceFailed"
 	// ReasonImageGCFailed: image collection failed.
 	ReasonImageGCFailed Reason = "ImageGCFailed"
-	// ReasonImagesCollected: images that nothing uses were removed.
+	// ReasonImagesCollected: unused images were removed.
 	ReasonImagesCollected Reason = "ImagesCollected"
-	// ReasonInvalidDiskCapacity: the image file system says that it has no size.
+	// ReasonInvalidDiskCapacity: the size of the image file system is reported as zero.
 	ReasonInvalidDiskCapacity Reason = "InvalidDiskCapacity"
 	// ReasonInvalidManifest: a manifest can't be used; the message says what is wrong with it.
 	ReasonInvalidManifest Reason = "InvalidManifest"
 	// ReasonNodeHasDiskPressure: the node became short of disk space or inodes. It gets no new pods, and may evict
-	// some.
+	// pods.
 	ReasonNodeHasDiskPressure Reason = "NodeHasDiskPressure"
 	// ReasonNodeHasInsufficientMemory: the node became short of memory. It gets no new pods of the QoS class
 	// BestEffort, and may evict pods.
 	ReasonNodeHasInsufficientMemory Reason = "NodeHasInsufficientMemory"
-	// ReasonNodeHasInsufficientPID: the node became short of process IDs. It gets no new pods, and may evict some.
+	// ReasonNodeHasInsufficientPID: the node became short of process IDs. It gets no new pods, and may evict pods.
 	ReasonNodeHasInsufficientPID Reason = "NodeHasInsufficientPID"
 	// ReasonNodeHasNoDiskPressure: the node has enough disk space and inodes again.
 	ReasonNodeHasNoDiskPressure Reason = "NodeHasNoDiskPressure"
@@ -252,42 +258,44 @@ const (
 	ReasonNodeHasSufficientPID Reason = "NodeHasSufficientPID"
 	// ReasonNodeNotReady: the node can't run pods any more; its condition Ready says why.
 	ReasonNodeNotReady Reason = "NodeNotReady"
-	// ReasonNodeNotSchedulable: somebody has cordoned the node: it gets no new pods.
+	// ReasonNodeNotSchedulable: the node was cordoned: it gets no new pods.
 	ReasonNodeNotSchedulable Reason = "NodeNotSchedulable"
 	// ReasonNodeReady: the node can run pods again.
 	ReasonNodeReady Reason = "NodeReady"
 	// ReasonNodeSchedulable: the node isn't cordoned any more.
 	ReasonNodeSchedulable Reason = "NodeSchedulable"
-	// ReasonPodLogsRemoved: logs of pods that are gone were removed.
+	// ReasonPodLogsRemoved: logs of removed pods were deleted.
 	ReasonPodLogsRemoved Reason = "PodLogsRemoved"
 	// ReasonPodNetworkRestored: another program, such as a restarted firewall, removed parts of the embedded runtime's
-	// network; they were made again at once.
+	// network; they were restored at once.
 	ReasonPodNetworkRestored Reason = "PodNetworkRestored"
-	// ReasonPodsHeld: the API server has none of the node's pods any more, and another object of the node, as when its
-	// data was lost: they run on for 5 minutes before that is believed.
+	// ReasonPodsHeld: the API server doesn't have any of the node's pods any more, and the node's object is missing or
+	// another one, as after a loss of the API server's data. The pods run on for 5 minutes before they are ended.
 	ReasonPodsHeld Reason = "PodsHeld"
-	// ReasonReadableSecret: others than its owner may read a manifest with a Secret.
+	// ReasonReadableSecret: a manifest with a Secret can be read by users other than its owner.
 	ReasonReadableSecret Reason = "ReadableSecret"
-	// ReasonCertificateExpires: a certificate of the node ends within a day, or in the last twentieth of a shorter
-	// life, and can't be renewed.
+	// ReasonCertificateExpires: a certificate of the node can't be renewed, and expires within a day, or within a
+	// twentieth of its lifetime if that is shorter.
 	ReasonCertificateExpires Reason = "CertificateExpires"
-	// ReasonRebooted: the machine has another boot ID than when its node's status was sent last.
+	// ReasonRebooted: the machine's boot ID has changed since the node's status was last sent.
 	ReasonRebooted Reason = "Rebooted"
-	// ReasonStarting: an agent of a cluster has started.
+	// ReasonStarting: an agent that belongs to a cluster has started.
 	ReasonStarting Reason = "Starting"
-	// ReasonStorageFailed: writes to the disk of the root directory fail although there is room, as when it became
-	// read-only, and no pod starts; or they don't return, and pods wait whose state has to be on disk. Running pods
-	// run on.
+	// ReasonStorageFailed: writes to the disk of the root directory fail although the disk isn't full, for example
+	// because it became read-only: no pod starts. Or writes don't return: pods wait if their state has to be on disk.
+	// Running pods run on.
 	ReasonStorageFailed Reason = "StorageFailed"
 	// ReasonStorageFull: a write failed because a disk of the node is full, has no free inode, or a quota is used up.
-	// Running pods run on; others wait for room.
+	// Running pods run on; other pods wait for free space.
 	ReasonStorageFull Reason = "StorageFull"
-	// ReasonSystemOOM: the machine itself was out of memory, and the kernel killed a process, of a pod or of the host.
+	// ReasonSystemOOM: the machine as a whole was out of memory, and the kernel killed a process of a pod or of the
+	// host.
 	ReasonSystemOOM Reason = "SystemOOM"
-	// ReasonEvictionThresholdMet: the node runs short of a resource; something unused is removed, or a pod is evicted.
+	// ReasonEvictionThresholdMet: the node is short of a resource; unused containers or images are removed, or a pod is
+	// evicted.
 	ReasonEvictionThresholdMet Reason = "EvictionThresholdMet"
-	// ReasonEvictionFindsNoPod: the node runs short of a resource, and no pod that may be evicted uses enough of it.
+	// ReasonEvictionFindsNoPod: the node is short of a resource, but no pod that may be evicted uses enough of it.
 	ReasonEvictionFindsNoPod Reason = "EvictionFindsNoPod"
-	// ReasonUnreachableNameservers: the node's resolv.conf names no server that pods can reach.
+	// ReasonUnreachableNameservers: the node's resolv.conf names no name server that pods can reach.
 	ReasonUnreachableNameservers Reason = "UnreachableNameservers"
 )
