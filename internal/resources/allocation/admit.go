@@ -15,12 +15,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Admit admits a new pod and allocates its requests, or returns a *pod.Failure that is Rejected or has a reason to
-// Wait. A waiting pod is woken when resources are freed. A pod that has an allocation, or a sandbox or container in
-// the runtime, is admitted whatever the state of the node (see Allocated).
+// Admit admits a new pod and allocates its requests, or returns a *pod.Failure. The failure either is Rejected or has a
+// reason to Wait. A waiting pod is woken when resources are freed. A pod that has an allocation, or a sandbox or
+// container in the runtime, is admitted whatever the state of the node is (see Allocated).
 //
-// Each call decides on all undecided pods that should run, by creation time and then by name. So the order of the
-// calls doesn't matter.
+// Each call decides on all undecided pods that should run, by creation time and then by name. So the order of the calls
+// doesn't matter.
 func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.lockEntry(p.UID)
 	defer done()
@@ -54,7 +54,8 @@ type applicant struct {
 	pod *v1.Pod
 }
 
-// before orders applicants: waiting pods keep their turn, and others follow by age.
+// before orders applicants: waiting pods come first, in the order in which they began to wait; other pods follow by
+// age.
 func (a applicant) before(b applicant) int {
 	turn := func(x applicant) uint64 {
 		if x.waits() {
@@ -66,7 +67,7 @@ func (a applicant) before(b applicant) int {
 		cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.Namespace, b.pod.Namespace))
 }
 
-// waits reports whether the pod is neither admitted nor rejected.
+// waits reports whether admission was decided on, but the pod was neither admitted nor rejected.
 func (e *entry) waits() bool { return e.failure != nil && !e.failure.Rejected }
 
 // decide returns why the pod isn't admitted, or nil if it is, and the pods to wake. It decides on all undecided pods.
@@ -112,7 +113,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 			a.turn = m.turns
 		}
 		if waited && !a.waits() && a.entry != e {
-			woken = append(woken, a.pod.UID) // it has to call Admit again
+			woken = append(woken, a.pod.UID) // the pod's worker has to call Admit again
 			m.moveResourcesFreedAt()
 		}
 		f := answer.Failure
@@ -139,7 +140,7 @@ func (m *Manager) addApplicant(open []applicant, p *v1.Pod) []applicant {
 	}
 	switch {
 	case e.allocated != nil || e.ended || e.termination != nil || e.judged == p && !e.waits():
-	case e.judged != nil && e.failure == nil: // the allocation of an earlier version may be being written
+	case e.judged != nil && e.failure == nil: // the allocation of an earlier version may just be being written
 	case m.conf.Runs(p.UID):
 		e.judged, e.failure, e.asked = p, nil, admission.Need(p)
 	default:
@@ -165,10 +166,10 @@ func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 	return list
 }
 
-// Holding is the node's resources that are reserved for a pod.
+// Holding describes the node's resources that are reserved for a pod.
 type Holding struct {
-	// Requests are unavailable to other pods: the pod's requests, during a resize the greater of old and new, and 1
-	// for the pod itself.
+	// Requests are unavailable to other pods: the pod's requests (during a resize, the greater of the old and the new
+	// ones), and 1 of the resource "pods".
 	Requests admission.Amount
 	// Allocation is the pod's allocation; nil until it is admitted.
 	Allocation *pod.Allocation

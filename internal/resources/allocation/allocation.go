@@ -42,20 +42,21 @@ type Config struct {
 	Allocatable v1.ResourceList
 	// Node returns the current facts about the node that admission depends on.
 	Node func() *admission.Node
-	// Pods are all pods that should run here; the pods of one report of a source appear together. Like Runs, it must
-	// not wait for the Manager.
+	// Pods yields all pods that should run here. All pods of one report of a source appear at the same time. Like Runs,
+	// it must not wait for the Manager.
 	Pods iter.Seq[Pod]
-	// Runs reports whether the runtime has anything of a pod: an earlier agent must have admitted it.
+	// Runs reports whether the runtime has a sandbox or container of a pod: an earlier agent must have admitted the
+	// pod.
 	Runs func(types.UID) bool
-	// Ended reports whether a pod has ended for good under an earlier agent. It holds no resources then, unless Left
+	// Ended reports whether a pod has ended for good under an earlier agent. Such a pod holds resources only if Left
 	// lists it: Left returns the pods whose cgroups exist.
 	Ended func(types.UID) (bool, error)
 	Left  func() ([]types.UID, error)
 	// Assigners assign exclusive resources to pods that passed all other checks, in this order.
 	Assigners []Assigner
-	// Patience limits how long pods wait, by reason; a reason without an entry has no limit. 0 rejects pods at once,
-	// as the kubelet does, including pods of an earlier agent for which Lives returns false because none of their
-	// containers runs.
+	// Patience limits how long pods wait, by reason; a reason without an entry has no limit. With 0, pods are rejected
+	// at once, as by the kubelet. This includes pods that an earlier agent has admitted, unless Lives reports that one
+	// of their containers runs.
 	Patience map[pod.WaitFor]time.Duration
 	Lives    func(types.UID) bool
 	// Wake reconciles a pod again. It must not wait for the Manager.
@@ -83,7 +84,7 @@ type Meter interface {
 // Pod is a pod that should run on this node.
 type Pod struct {
 	*v1.Pod
-	// Ending means that the pod is terminating, and will soon release its resources.
+	// Ending means that the pod is terminating, so that its resources will soon be released.
 	Ending bool
 }
 
@@ -99,7 +100,7 @@ type Manager struct {
 	deferred queue
 	// turns counts the pods that have started to wait.
 	turns uint64
-	// resourcesFreedAt is the time that ResourcesFreedAt returns.
+	// resourcesFreedAt is the result of ResourcesFreedAt.
 	resourcesFreedAt time.Time
 }
 
@@ -110,7 +111,7 @@ type entry struct {
 	writing   sync.Mutex
 	allocated *pod.Allocation // nil until admitted
 	holds     admission.Amount
-	// asked are the resources that are reserved for the pod until its allocation is recorded.
+	// asked are the resources that are reserved for an admitted pod until its allocation is recorded.
 	asked admission.Amount
 	ended bool
 	// ending means that the pod has ended under an earlier agent, but still holds its resources.
@@ -129,8 +130,8 @@ type entry struct {
 	// awaited is the last reason for which the pod waits, awaitedSince the start of this wait.
 	awaited      pod.WaitFor
 	awaitedSince time.Time
-	// asks are the resources of the last version of the pod for which a resize was requested. resizing is when the
-	// resize was allocated that isn't in force yet; zero if there is none.
+	// asks are the resources in the last version of the pod that requested a resize. resizing is when a resize was
+	// allocated that isn't in force yet; it is zero if there is none.
 	asks     *pod.Allocation
 	resizing time.Time
 }
@@ -212,20 +213,20 @@ func (m *Manager) Get(uid types.UID) *pod.Allocation {
 }
 
 // ResourcesFreedAt returns when resources were last freed for pods that were refused or wait; zero if never. It
-// strictly increases. A caller reads this time before a request and, after a refusal, retries once the time is later.
-// So the caller doesn't miss resources that are freed while it receives the refusal.
+// strictly increases. A caller reads this time before it makes a request. If the request is refused, the caller retries
+// once the time is later. So the caller doesn't miss resources that are freed between its request and the refusal.
 func (m *Manager) ResourcesFreedAt() time.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.resourcesFreedAt
 }
 
-// Allocated returns the pod's allocation, whatever its current spec. Only the overhead (spec.overhead, which its
-// RuntimeClass sets) is current. A pod without a record is allocated its requests: it was admitted before (Admit),
-// perhaps by an earlier agent whose record is lost.
+// Allocated returns the pod's allocation, whatever the pod's current spec is. Only the overhead (spec.overhead, which
+// the pod's RuntimeClass sets) is current. For a pod without a record, the pod's requests are allocated: the pod was
+// admitted before (Admit), perhaps by an earlier agent whose record is lost.
 //
-// The record isn't durable: if it is lost with the power, no container of the pod is running any more either, and the
-// pod is admitted again.
+// The record isn't durable: if it is lost in a power failure, no container of the pod is running any more either, and
+// the pod is admitted again.
 func (m *Manager) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.lockEntry(p.UID)
 	if err := m.readmit(e, p); err != nil {
@@ -255,10 +256,11 @@ func (m *Manager) allocate(e *entry, p *v1.Pod) (*pod.Allocation, error) {
 	return m.write(e, p, a, false)
 }
 
-// Resize allocates the requests of the pod's current spec, all of them or none. A refusal is a *pod.Failure:
-// Infeasible (permanent) if the node is too small, Deferred if other pods hold too much or precede it. A deferred pod
-// keeps its place in the queue until something is allocated to it, its resize is infeasible, or it requests its
-// current allocation. It is woken when its turn has come. A pod that runs without a record is allocated its requests.
+// Resize allocates the requests of the pod's current spec, all of them or none. A refusal is a *pod.Failure: Infeasible
+// (permanent) if the node is too small, Deferred if other pods hold too much or are earlier in the queue. A deferred
+// pod keeps its place in the queue until resources are allocated to it, its resize is infeasible, or it requests its
+// current allocation. It is woken when its turn has come. For a pod that runs without a record, its requests are
+// allocated.
 func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.lockEntry(p.UID)
 	defer done()
@@ -331,7 +333,7 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*pod.Allocation, error) {
 	err := m.conf.Store.Save(p.UID, kind, a, durable)
 	if err != nil && !durable {
-		// A record that isn't durable can be reconstructed, so the pod runs all the same.
+		// A record that isn't durable can be restored from the running pod, so this is no reason to stop the pod.
 		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again",
 			"pod", klog.KRef(p.Namespace, p.Name))
 		err = nil
@@ -362,7 +364,7 @@ func (m *Manager) MarkFailed(uid types.UID) {
 	}
 }
 
-// MarkActuated records that the pod's allocation is in force, and frees the rest of its previous resources.
+// MarkActuated records that the pod's allocation is in force, and frees the previous resources that aren't part of it.
 func (m *Manager) MarkActuated(uid types.UID) {
 	if m.Get(uid) != nil {
 		m.release(uid, retriedForResize, func(e *entry) {
@@ -375,8 +377,8 @@ func (m *Manager) MarkActuated(uid types.UID) {
 	}
 }
 
-// Release frees the resources of a pod that has ended for good. Get still returns its allocation, for its status. It
-// stays released until the agent ends.
+// Release frees the resources of a pod that has ended for good. Get still returns its allocation, for the pod's status.
+// The resources aren't reserved for the pod again as long as this agent runs.
 func (m *Manager) Release(uid types.UID) {
 	takeBack(m.conf.Assigners, uid)
 	m.release(uid, retriedForRemoval, func(e *entry) {
@@ -385,7 +387,8 @@ func (m *Manager) Release(uid types.UID) {
 	})
 }
 
-// Forget frees the pod's resources and deletes the pod. The caller has to remove the pod's records on disk before.
+// Forget frees the pod's resources and removes the pod from the Manager. The caller has to remove the pod's records on
+// disk before.
 func (m *Manager) Forget(uid types.UID) {
 	takeBack(m.conf.Assigners, uid)
 	m.release(uid, retriedForRemoval, func(*entry) {

@@ -23,12 +23,12 @@ type Assigner interface {
 	// Restore reads the assignments of earlier agents. It is called first. After an error, only the unreadable
 	// assignments are lost.
 	Restore() error
-	// Run follows the resources that can be assigned until ctx ends.
+	// Run tracks which resources can be assigned, until ctx ends.
 	Run(ctx context.Context) error
 	// Assign assigns the requests of all containers of a pod, unless they are assigned already. An error may be a
 	// *pod.Failure that is Rejected or has a reason to Wait. After an error, the pod's assignments are unchanged.
 	Assign(context.Context, *v1.Pod) error
-	// Awaits returns the reason why Assign would make the pod Wait for a plugin, or nil.
+	// Awaits returns the failure with which Assign would make the pod Wait for a plugin, or nil.
 	Awaits(*v1.Pod) *pod.Failure
 	// Release removes the assignments of a pod, if it has any.
 	Release(types.UID)
@@ -121,11 +121,11 @@ func (m *Manager) readmit(e *entry, p *v1.Pod) error {
 	return nil
 }
 
-// limitWait records when a pod began to wait for the reason f, and rejects it when Patience is over. The pod is
-// tried again at that time, or at f.NotBefore if that is earlier.
+// limitWait records when a pod began to wait for the reason in f, and rejects the pod when Patience is over. The next
+// attempt is at that time, or at f.NotBefore if that is earlier.
 func (m *Manager) limitWait(e *entry, f *pod.Failure) *pod.Failure {
 	if f == nil {
-		return nil // an assigner may still return the same reason
+		return nil // awaitedSince stays: an assigner may still return the same reason
 	}
 	if f.Wait != e.awaited {
 		e.awaited, e.awaitedSince = f.Wait, time.Now()
@@ -144,7 +144,8 @@ func (m *Manager) limitWait(e *entry, f *pod.Failure) *pod.Failure {
 	return &next
 }
 
-// waitedTooLong returns the failure that rejects a pod which has waited as long as patience for the reason f.
+// waitedTooLong returns the failure that rejects a pod because it has waited for the reason in f for the whole of
+// patience.
 func waitedTooLong(f *pod.Failure, patience time.Duration) *pod.Failure {
 	message := fmt.Sprintf("waited %s in vain for %s", patience, f.Message)
 	if patience == 0 {
@@ -166,7 +167,7 @@ func (m *Manager) allocatable() admission.Amount {
 	return all
 }
 
-// Assigned returns the container's assignments, which stay the same for its next instances.
+// Assigned returns the container's assignments, which stay the same for all its later instances.
 func (m *Manager) Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error) {
 	var all translate.Devices
 	for _, a := range m.conf.Assigners {

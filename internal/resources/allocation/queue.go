@@ -20,7 +20,7 @@ type request struct {
 	priority int32
 	qos      int
 	turn     uint64
-	// offered is the trigger that made the request fit, after which the pod was woken; empty while the request
+	// offered is the trigger because of which the pod was woken, since its request fits now; empty while the request
 	// doesn't fit.
 	offered string
 }
@@ -34,7 +34,7 @@ const (
 	retriedAlways     = "periodic_retry"
 )
 
-// trigger returns the event that makes the pod's request possible; empty if the pod has no deferred request.
+// trigger returns the event that made the pod's request possible; empty if the pod has no deferred request.
 func (q *queue) trigger(uid types.UID) string {
 	i := q.index(uid)
 	if i < 0 {
@@ -56,7 +56,8 @@ type queue struct {
 	turns    uint64
 }
 
-// requestOf returns the pod's request with its present turn, or with a new turn after all others.
+// requestOf returns the pod's request with its present place in the queue or, if it isn't queued, with a place behind
+// all others.
 func (q *queue) requestOf(p *v1.Pod, need admission.Amount) *request {
 	w := &request{uid: p.UID, need: need, priority: pod.Priority(p)}
 	switch p.Status.QOSClass {
@@ -101,8 +102,8 @@ func (m *Manager) free() admission.Amount {
 }
 
 // walk iterates over the queue from its head, and subtracts each request that fits from the free resources. It calls
-// seen for every request. One that doesn't fit doesn't block those behind it. walk ends when seen returns false, and
-// returns the free resources that are left.
+// seen for every request. A request that doesn't fit doesn't block those behind it. walk ends when seen returns false,
+// and returns the resources that are then still free.
 func (m *Manager) walk(seen func(w *request, fits bool) bool) admission.Amount {
 	free := m.free()
 	for _, w := range m.deferred.requests {
@@ -124,8 +125,8 @@ func (m *Manager) freeFor(w *request) admission.Amount {
 	return m.walk(func(other *request, _ bool) bool { return before(other, w) < 0 })
 }
 
-// offer returns the pods to wake: those whose requests newly fit and, if resources were freed, those that wait for
-// admission. trigger is why requests may fit.
+// offer returns the pods to wake: those whose deferred requests fit now and didn't fit before, and, if resources were
+// freed, those that wait for admission. trigger is the reason why requests may fit.
 func (m *Manager) offer(freed bool, trigger string) []types.UID {
 	var woken []types.UID
 	if len(m.deferred.requests) > 0 {
@@ -149,7 +150,7 @@ func (m *Manager) offer(freed bool, trigger string) []types.UID {
 	return woken
 }
 
-// countRequested counts the changes of an edit to the containers' resources.
+// countRequested counts, for the metrics, how an edit changes the containers' resources.
 func (m *Manager) countRequested(had, asks *pod.Allocation) {
 	for name, now := range asks.Containers {
 		was := had.Containers[name]

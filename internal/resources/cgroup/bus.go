@@ -26,9 +26,9 @@ const patience = 30 * time.Second
 // booted exists if systemd is the first process (sd_booted(3)).
 const booted = "/run/systemd/system"
 
-// systemdBus manages cgroups as transient slices of systemd. Their limits are properties of the unit, so that a
-// daemon-reload sets them again instead of undoing them. It uses one connection to systemd, which it opens on first
-// use and after a loss. It is safe for concurrent use.
+// systemdBus manages cgroups as transient slices of systemd. The cgroups' limits are properties of the units, so a
+// daemon-reload restores them instead of removing them. It uses one connection to systemd, which it opens on first use
+// and after a loss. It is safe for concurrent use.
 type systemdBus struct {
 	mu   sync.Mutex
 	conn *systemd.Conn
@@ -72,9 +72,9 @@ func (b *systemdBus) Start(ctx context.Context, group string, settings []setting
 		}
 		props = append(props,
 			property("Description", "Kubernetes pods: "+unit),
-			// At shutdown, the agent terminates pods gracefully, not systemd.
+			// At shutdown, the agent terminates the pods gracefully; systemd must not stop them.
 			property("DefaultDependencies", false),
-			// Systemd enables only controllers that accounting or limits require.
+			// Systemd enables only the controllers that accounting or limits require.
 			property("CPUAccounting", true), property("MemoryAccounting", true), property("TasksAccounting", true))
 		return await(ctx, func(done chan<- string) error {
 			_, err := c.StartTransientUnitContext(ctx, unit, "replace", props, done)
@@ -148,8 +148,8 @@ func lost(err error) bool {
 		func(end error) bool { return errors.Is(err, end) })
 }
 
-// connect returns the current connection, or opens one: over the system bus or, if there is none, over systemd's own
-// socket. Over that socket, systemd sends all its signals.
+// connect returns the current connection, or opens one: over the system bus or, if that isn't available, over systemd's
+// own socket. Over that socket, systemd sends all its signals.
 func (b *systemdBus) connect(ctx context.Context) (*systemd.Conn, int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

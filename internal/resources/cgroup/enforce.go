@@ -13,10 +13,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// Share is the resources of the node that a group may use in total. 0, or a missing size of huge pages, is no limit.
+// Share describes the resources of the node that a group may use in total. 0, or a missing size of huge pages, is no
+// limit.
 type Share struct {
-	// CPUMilli determines the group's CPU weight, in thousandths of a CPU: it may use more while other groups are
-	// idle.
+	// CPUMilli determines the group's CPU weight, in thousandths of a CPU. While other groups are idle, the group may
+	// use more.
 	CPUMilli int64
 	// Memory is a limit in bytes, PIDs a limit of the number of processes.
 	Memory, PIDs int64
@@ -46,8 +47,8 @@ func (r rules) share(s Share) []setting {
 	return list
 }
 
-// reserved returns the values for one of the host's groups. It omits resources without a reservation: the host
-// decides about them, and lifted removes earlier limits.
+// reserved returns the values for one of the host's groups. Resources without a reservation are omitted: the host sets
+// their values itself, and lifted removes earlier limits.
 func (r rules) reserved(g Reserved) []setting {
 	var list []setting
 	if s := g.Share; s.CPUMilli > 0 {
@@ -63,7 +64,7 @@ func (r rules) reserved(g Reserved) []setting {
 }
 
 // lifted returns the values that remove the limits of one of the host's groups for resources that aren't reserved any
-// more. The CPU weight isn't a limit, and stays.
+// more. The CPU weight isn't a limit, so it isn't removed.
 func (r rules) lifted(was, now Reserved) []setting {
 	var list []setting
 	if was.Incompressible && was.Share.Memory > 0 && now.Share.Memory == 0 {
@@ -75,9 +76,9 @@ func (r rules) lifted(was, now Reserved) []setting {
 	return list
 }
 
-// EnforceReserved limits the host's own groups to their shares; from now on, Limit does so, too. The groups have to
-// exist: the host decides which processes are in them. A group that uses more memory than its share keeps its
-// previous limit.
+// EnforceReserved limits the host's own groups to their shares. From now on, Limit also changes these limits. The
+// groups have to exist: the host decides which processes are in them. A group that uses more memory than its share
+// keeps its previous limit.
 func (m *Manager) EnforceReserved(ctx context.Context) error {
 	l, err := m.usable(ctx)
 	if err != nil {
@@ -95,7 +96,8 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 					"enforceNodeAllocatable", g.Setting, dir)
 			}
 		}
-		// The values aren't set by the maker: if the group is a slice, systemd has its limits in a unit file.
+		// The maker isn't used to write the values: if the group is a slice, its limits in systemd are those of its
+		// unit file.
 		if g.Incompressible {
 			err = l.usesMore(g.Name, g.Share.Memory)
 		}
@@ -114,8 +116,9 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	return nil
 }
 
-// Limit applies changed limits of c: those of all pods together, of lower QoS classes and of the host's own groups.
-// Before the first EnforceReserved, which then applies them, it changes no group. Other fields of c must not differ.
+// Limit applies the changed limits of c: those of all pods together, of lower QoS classes and of the host's own groups.
+// The limits of the host's own groups are applied by the first EnforceReserved; before that, Limit doesn't change these
+// groups. All other fields of c must be as before.
 func (m *Manager) Limit(ctx context.Context, c Config) error {
 	m.mu.Lock()
 	was := m.conf.Reserved

@@ -15,7 +15,7 @@ import (
 // needed are the controllers for pods' limits.
 var needed = [...]string{"cpu", "memory"}
 
-// hierarchies are this host's cgroup mounts, as far as the agent creates groups in them.
+// hierarchies are the host's cgroup mounts in which the agent creates groups.
 type hierarchies struct {
 	tree.Layout
 	// used are the controllers of the files that this agent writes.

@@ -36,8 +36,8 @@ func (m *Manager) killIn(dir string) {
 	}
 }
 
-// kill kills a process of this group. The pidfd makes sure that the signal doesn't reach another process that has got
-// the PID meanwhile; the group is checked after the pidfd was opened.
+// kill kills a process of this group. The pidfd ensures that the signal can't reach another process that has got the
+// PID meanwhile: the process's group is checked after the pidfd was opened.
 func kill(dir string, pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -63,9 +63,9 @@ func processes(dir string) []int {
 	return pids
 }
 
-// Thaw thaws the processes of a pod's container, or of all its containers if container is empty: its group, the
-// groups in it, and the pod's group. Processes that are to be terminated have to run: a frozen process handles no
-// signals, on cgroup v1 not even SIGKILL. It is no error if none is frozen.
+// Thaw thaws the processes of one container of a pod, or of all its containers if container is empty: the container's
+// group, the groups in it, and the pod's group. Processes that are to be terminated have to run: a frozen process
+// handles no signals, on cgroup v1 not even SIGKILL. It is no error if no group is frozen.
 func (m *Manager) Thaw(ctx context.Context, uid types.UID, container string) error {
 	pod, groups, err := m.Freezers(ctx, uid, container)
 	if err != nil {
@@ -99,7 +99,7 @@ func thaw(dir string) error {
 	for file, value := range map[string]string{tree.FreezerState: "THAWED", tree.FreezeFile: "0"} {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the other version's file, or the group is gone
+			continue // the file of the other cgroup version, or the group is gone
 		}
 		if err != nil {
 			return err

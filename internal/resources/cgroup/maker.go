@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
-// maker creates groups in a driver's way. A group's name is its path relative to the hierarchy's mount point.
+// maker creates groups as a cgroup driver does. A group's name is its path relative to the hierarchy's mount point.
 type maker interface {
 	// check returns nil if the driver works here, or else the reason in one line.
 	check() error
@@ -59,8 +59,8 @@ func (cgroupDirs) pod(_ context.Context, l hierarchies, name string, s []setting
 	return true, write(l, name, slices.DeleteFunc(s, func(v setting) bool { return v.Initial }))
 }
 
-// makeAll creates the group in the hierarchies that limits are written to. made means that it existed in none of
-// them.
+// makeAll creates the group in all hierarchies that limits are written to. made means that the group existed in none of
+// them before.
 func (l hierarchies) makeAll(name string) (made bool, err error) {
 	made = true
 	for _, mount := range l.limited() {

@@ -41,14 +41,14 @@ type Config struct {
 	// PIDsLimit limits the processes of a pod (KubeletConfiguration podPidsLimit); 0 and less is no limit. The node's
 	// maximum always applies.
 	PIDsLimit int64
-	// Swap is the swap that pods may use in total (memorySwap.swapBehavior LimitedSwap), in bytes; 0 is for NoSwap.
-	// On cgroup v1 it is always 0 (KEP-2400).
+	// Swap is the swap that pods may use in total (memorySwap.swapBehavior LimitedSwap), in bytes; 0 means NoSwap. On
+	// cgroup v1 it is always 0 (KEP-2400).
 	Swap int64
-	// Memory is the node's memory in bytes: pods get Swap in proportion to their part of it.
+	// Memory is the node's memory in bytes. A pod's part of Swap is proportional to its part of Memory.
 	Memory int64
-	// ReserveMemory protects the memory that pods request from reclaim (memoryReservationPolicy TieredReservation,
-	// with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2. The ancestors of kubepods in CgroupRoot have to
-	// protect as much themselves.
+	// ReserveMemory protects the memory that pods request from reclaim (memoryReservationPolicy TieredReservation, with
+	// the feature gate MemoryQoS; KEP-2570). It needs cgroup v2. If kubepods has ancestors (CgroupRoot), their own
+	// protection has to be at least as large, which is up to the administrator.
 	ReserveMemory bool
 	// QOSReserve reserves memory for pods of higher QoS classes (qosReserved, with the feature gate QOSReserved); nil
 	// for none.
@@ -74,16 +74,16 @@ type Manager struct {
 	kernel      func() kernel
 
 	mu sync.Mutex
-	// made means that the QoS cgroups have been created, enforced that the limit of all pods is in force. unenforced
-	// is the last logged reason why that limit isn't in force.
+	// made means that the QoS cgroups have been created, enforced that the limit of all pods is in force. unenforced is
+	// the last logged reason why that limit isn't in force.
 	made, enforced bool
-	// enforces means that the driver has been determined, and reservations are enforced on the host's own groups.
+	// enforces means that EnforceReserved was called: limits of the host's own groups are enforced.
 	enforces   bool
 	unenforced string
-	// requested are the pods' requests that the QoS cgroups have to satisfy in total.
+	// requested are the requests of each pod that count for the QoS cgroups.
 	requested map[types.UID]sums
-	written   sums // the QoS cgroups' values as last written
-	// limits are the QoS cgroups' memory limits as last written, by name.
+	written   sums // the last values written to the QoS cgroups
+	// limits are the last memory limits written to the QoS cgroups, by name.
 	limits map[string]int64
 }
 
@@ -107,7 +107,7 @@ func (m *Manager) UseDriver(d tree.Driver) {
 	m.Driver, m.maker = d, makerOf(d)
 }
 
-// Check returns in one line what is missing on this host, or nil.
+// Check returns the first problem that prevents creating groups on this host, in one line; nil if there is none.
 func (m *Manager) Check() error {
 	if err := m.maker.check(); err != nil {
 		return fmt.Errorf("cgroupDriver %q can't be used: %w; set cgroupDriver: %s, and the runtime's to the same",
@@ -123,17 +123,18 @@ func (m *Manager) Check() error {
 // Close closes the connection to systemd, if there is one. Groups can't be created or changed afterwards.
 func (m *Manager) Close() { m.maker.close() }
 
-// Ensure creates the pod's group with limits l. If the group exists, it is the same as Resize.
+// Ensure creates the pod's group with limits l. If the group exists, Ensure does the same as Resize.
 //
-// It creates the group only in the hierarchies of the used controllers; in cgroup v1's other hierarchies, the first
-// container does.
+// On cgroup v1 it creates the group only in the hierarchies of the controllers that the agent uses. In the other
+// hierarchies, the runtime creates it with the first container.
 func (m *Manager) Ensure(ctx context.Context, p *v1.Pod, l allocated.Limits) error {
 	return named(p, m.ensure(ctx, p, l))
 }
 
-// Resize changes the limits of the pod's existing group to l (KEP-1287). Limits of containers must never exceed the
-// pod's, which cgroup v1 refuses for CPU: raise the pod's limit first, and lower it last. A memory limit below the
-// pod's usage fails (unix.EBUSY), without regard to the rest of l.
+// Resize changes the limits of the pod's existing group to l (KEP-1287). The limits of containers must never exceed the
+// pod's; cgroup v1 refuses this for CPU. So a caller has to raise the pod's limit before those of containers, and to
+// lower it after them. If the memory limit is below the pod's usage, Resize fails (unix.EBUSY), even if the rest of l
+// can be applied.
 func (m *Manager) Resize(ctx context.Context, p *v1.Pod, l allocated.Limits) error {
 	return named(p, m.resize(ctx, p, l))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
-// mostRounds limits how often moveSystem lists the processes of the root group, to find new ones.
+// mostRounds is the maximum number of times that moveSystem lists the processes of the root group to find new ones.
 const mostRounds = 10
 
 // MoveProcesses moves the agent into its own group (kubeletCgroups), and the processes in the root group, except for
@@ -69,7 +69,7 @@ func (m *Manager) moveSystem(name string) error {
 		if err := l.makeForProcesses(mount, name); err != nil {
 			return err
 		}
-		// Children that a process starts before it is moved are in the root, too.
+		// A process may start children before it is moved; these are in the root group, too.
 		for range mostRounds {
 			pids := slices.DeleteFunc(processes(mount), func(pid int) bool {
 				return pid == 1 || stays[pid] || ofKernel(pid)
@@ -79,7 +79,7 @@ func (m *Manager) moveSystem(name string) error {
 			}
 			for _, pid := range pids {
 				err := move(filepath.Join(mount, name), pid)
-				if err != nil { // for example a real-time process, for which a group may have no budget
+				if err != nil { // for example a real-time process: the group may have no budget for such processes
 					m.log.Error(err, "A process of the host stays where it is", "setting", "systemCgroups")
 				}
 				stays[pid] = err != nil

@@ -17,8 +17,8 @@ const periodSince = 242
 // infinite is systemd's value for no limit.
 const infinite = uint64(math.MaxUint64)
 
-// numbers are the properties (systemd.resource-control(5)) whose value is that of a cgroup file: of cgroup v1, of
-// both versions, and of v2.
+// numbers maps cgroup files to the properties (systemd.resource-control(5)) that have the same value: first files of
+// cgroup v1, then files of both versions, then of v2.
 var numbers = map[string]string{
 	"cpu.shares":    "CPUShares",
 	memoryLimitFile: "MemoryLimit",
@@ -33,11 +33,11 @@ var numbers = map[string]string{
 }
 
 // properties converts settings to properties of systemd, so that systemd doesn't overwrite them with its own values.
-// Systemd has no properties for other settings (huge pages), and doesn't change their files.
+// For other settings (huge pages), systemd has no properties, and it doesn't change their files.
 func properties(settings []setting, version int) ([]systemd.Property, error) {
 	props := make([]systemd.Property, 0, len(settings)+1)
 	add := func(name string, value uint64) { props = append(props, property(name, value)) }
-	period := "100000" // for cgroup v1 if it isn't set; without a quota it has no effect
+	period := "100000" // the period if cgroup v1 sets none; without a quota it has no effect
 	for _, s := range settings {
 		quota := s.Value
 		switch s.File {
@@ -70,8 +70,8 @@ func properties(settings []setting, version int) ([]systemd.Property, error) {
 	return props, nil
 }
 
-// perSecond converts the quota (microseconds per period) to microseconds per second, rounded up to whole percents, as
-// the quota was (rules.WholePercents).
+// perSecond converts the quota from microseconds per period to microseconds per second. It rounds up to whole percents,
+// like the quota in the cgroup file (rules.WholePercents).
 func perSecond(quota, period uint64) uint64 {
 	if quota == infinite {
 		return infinite

@@ -47,8 +47,7 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l hierarchies) error {
 		return err
 	}
 	if !m.conf.ReserveMemory {
-		// An earlier agent may have set protection. It is effective in pods only as far as the QoS cgroups have it,
-		// too.
+		// An earlier agent may have set memory protection. Pods are protected only as far as their QoS cgroups are.
 		if err := m.protect(ctx, l, 0, 0); err != nil {
 			return err
 		}

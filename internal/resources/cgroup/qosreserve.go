@@ -12,8 +12,8 @@ import (
 )
 
 // QOSReserve reserves memory for pods by QoS class: Burstable and BestEffort pods can't use the reserved part of the
-// memory that Guaranteed pods request, and BestEffort pods can't use that of Burstable pods (Kubernetes design
-// proposal "pod-resource-management", "QoS level cgroups").
+// memory that Guaranteed pods request, and BestEffort pods can't use the reserved part of the memory that Burstable
+// pods request (Kubernetes design proposal "pod-resource-management", "QoS level cgroups").
 type QOSReserve struct {
 	// Percent is the reserved part of requests. Memory is the limit of all pods together, in bytes.
 	Percent, Memory int64
@@ -26,7 +26,7 @@ func (r *QOSReserve) limits(all sums) (burstable, bestEffort int64) {
 	return burstable, max(r.Memory-reserved(all.guaranteedMemory+all.burstableMemory), leastMemory)
 }
 
-// leastMemory is the smallest limit, in bytes: 0 would be no limit.
+// leastMemory is the smallest memory limit, in bytes: 0 would mean no limit.
 const leastMemory = 4096
 
 // limitQoS sets the memory limits of the QoS cgroups. A group that uses more keeps its previous limit until the next

@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// sums are the requests of one pod, or of all, that affect the QoS cgroups.
+// sums are the requests, of one pod or of all pods, on which the values of the QoS cgroups depend.
 type sums struct {
 	// burstableCPU is the CPU request of Burstable pods, in thousandths of a CPU; in Manager.written it is the QoS
 	// cgroup's CPU shares.
@@ -23,7 +23,7 @@ type sums struct {
 	guaranteedMemory, burstableMemory int64
 }
 
-// count adds the pod's requests to the QoS cgroups.
+// count adds the pod's requests to those of the QoS cgroups.
 func (m *Manager) count(ctx context.Context, l hierarchies, uid types.UID, class v1.PodQOSClass,
 	lim allocated.Limits) error {
 	var request sums

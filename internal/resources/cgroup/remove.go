@@ -16,8 +16,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
-// A group stays busy for a moment after its last process was killed. Cgroup v1 has no notification for the end of
-// this, so the removal is retried, for about 1.3 s in total.
+// A group stays busy for a moment after its last process was killed. Cgroup v1 sends no notification when the group
+// isn't busy any more, so the removal is retried, for about 1.3 s in total.
 const (
 	firstPause = 5 * time.Millisecond
 	removals   = 9

@@ -61,8 +61,9 @@ func (m *Manager) rulesOfNew(l hierarchies) rules {
 	return r
 }
 
-// hugePages returns how many bytes of huge pages the pod may use, by page size as in names of cgroup files: by its
-// own limits, or those of its containers by the rules of KEP-753. It is nil if there are none.
+// hugePages returns how many bytes of huge pages the pod may use, by page size as in names of cgroup files. It uses the
+// pod's own limits or, if there are none, the limits of its containers by the rules of KEP-753. It is nil if there are
+// no limits.
 func hugePages(p *v1.Pod) map[string]int64 {
 	if !asksForHugePages(p) {
 		return nil

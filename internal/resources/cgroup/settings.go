@@ -14,7 +14,8 @@ import (
 // setting is a value to write to a file of a controller.
 type setting struct {
 	Controller, File, Value string
-	// Optional means that a missing file is no error: the value is no limit, or the kernel doesn't have the resource.
+	// Optional means that a missing file is no error: the value means no limit, or the kernel doesn't have the
+	// resource.
 	Optional bool
 	// Initial means that new groups have this value by default.
 	Initial bool
@@ -122,8 +123,8 @@ func (r rules) pids() setting {
 	return setting{Controller: "pids", File: "pids.max", Value: strconv.FormatInt(r.PIDs, 10)}
 }
 
-// swap limits the pod's swap to the sum of its containers' swap limits; most pods may use no swap (KEP-2400). If the
-// kernel doesn't have the file, there is no swap, or no swap accounting.
+// swap limits the pod's swap to the sum of its containers' swap limits; most pods may use no swap (KEP-2400). The
+// setting is optional: without the file, the kernel has no swap or no swap accounting.
 func (r rules) swap(class v1.PodQOSClass, request int64) setting {
 	var share int64
 	if class == v1.PodQOSBurstable {
@@ -132,13 +133,13 @@ func (r rules) swap(class v1.PodQOSClass, request int64) setting {
 	return setting{Controller: "memory", File: "memory.swap.max", Value: strconv.FormatInt(share, 10), Optional: true}
 }
 
-// protection protects requested memory from reclaim: strictly in Guaranteed pods, as far as possible in Burstable
-// ones (KEP-2570, "Mapping Rules").
+// protection protects requested memory from reclaim: memory of Guaranteed pods in any case, memory of Burstable pods as
+// far as possible (KEP-2570, "Mapping Rules").
 func (r rules) protection(class v1.PodQOSClass, request int64) []setting {
 	value := strconv.FormatInt(request, 10)
 	switch {
 	case !r.ReserveMemory:
-		return nil // the QoS cgroups have none, so an earlier value has no effect
+		return nil // the QoS cgroup has no protection, so an earlier value in the pod's group has no effect
 	case class == v1.PodQOSGuaranteed:
 		return []setting{{Controller: "memory", File: "memory.min", Value: value, Initial: request == 0}}
 	case class == v1.PodQOSBurstable:

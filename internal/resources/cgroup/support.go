@@ -42,8 +42,8 @@ func (m *Manager) Support() (Support, error) {
 	return s, nil
 }
 
-// swapIsBound reports whether the file that limits swap exists. On cgroup v2, the root group never has it, but its
-// children do if the kernel supports it.
+// swapIsBound reports whether the file that limits swap exists. On cgroup v2, the root group never has this file, but
+// the root's children have it if the kernel supports swap limits.
 func (m *Manager) swapIsBound(l hierarchies) bool {
 	if !l.V2 {
 		return exists(filepath.Join(l.Mounts["memory"], "memory.memsw.limit_in_bytes"))
@@ -64,8 +64,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Warnings returns the settings that have no effect here, a line each. throttle means that the feature gate MemoryQoS
-// is on, which throttles containers by memory.high.
+// Warnings returns one line for each setting that has no effect on this host. throttle means that the feature gate
+// MemoryQoS is on, which throttles containers by memory.high.
 func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []string {
 	var w []string
 	add := func(is bool, format string, args ...any) {

@@ -18,8 +18,8 @@ func write(l hierarchies, name string, settings []setting) error {
 		switch {
 		case s.Optional && errors.Is(err, unix.ENOENT):
 		case s.File == cpuPeriodFile && errors.Is(err, unix.EINVAL):
-			// With the previous quota, the new period would give the group less than one of its children. The new
-			// period is then longer: write it after the new quota.
+			// With the previous quota, the new period would give the group less CPU time than one of its children has.
+			// This happens if the new period is longer, so it is written after the new quota.
 			again = append(again, s)
 		case err != nil:
 			return err
@@ -84,7 +84,7 @@ func writeFile(file, value string) error {
 	}
 	defer unix.Close(fd)
 	_, err = unix.Write(fd, []byte(value))
-	for err == unix.EINTR { // for example a memory limit that makes the kernel reclaim
+	for err == unix.EINTR { // for example while the kernel reclaims memory because of a new memory limit
 		_, err = unix.Write(fd, []byte(value))
 	}
 	if err != nil {

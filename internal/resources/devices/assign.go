@@ -49,9 +49,9 @@ func (m *Manager) needs(p *v1.Pod) (list []need) {
 	return list
 }
 
-// Assign assigns devices to all containers of a pod, and calls the plugins' Allocate, unless both were done before.
-// An error is a *pod.Failure, with a reason to wait or to reject the pod, or a failed disk write. After an error the
-// pod's assignment is unchanged.
+// Assign assigns devices to all containers of a pod, and calls the plugins' Allocate, unless both were done before. The
+// error is a *pod.Failure, with a reason to wait or to reject the pod, or the error of a disk write. After an error,
+// the pod's assignment is unchanged.
 func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	needs := m.needs(p)
@@ -69,7 +69,7 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	defer e.assigning.Unlock()
 	m.mu.Lock()
 	switch {
-	case m.pods[p.UID] != e: // removed while another call held the lock
+	case m.pods[p.UID] != e: // the pod was removed while another call held the lock
 		m.mu.Unlock()
 		return m.Assign(ctx, p)
 	case e.has(needs):
@@ -114,8 +114,8 @@ func (p *podDevices) has(needs []need) bool {
 	return !slices.ContainsFunc(needs, func(n need) bool { return p.assigned(n) == nil })
 }
 
-// Awaits returns the failure with which the pod waits if the plugin of a resource that it requests hasn't registered;
-// nil if all have.
+// Awaits returns the failure with which the pod waits if it requests a resource whose plugin hasn't registered; nil if
+// there is no such resource.
 func (m *Manager) Awaits(p *v1.Pod) *pod.Failure {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -190,8 +190,9 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 	return nil
 }
 
-// dropUnknown frees the devices of pods that should not run and of which nothing is left: a kubelet's record keeps
-// such pods until the kubelet needs their devices. The pod with the UID but is skipped.
+// dropUnknown frees the devices of pods that shouldn't run and have nothing left in the runtime: a record that a
+// kubelet wrote contains such pods, because a kubelet removes them only when it needs their devices. The pod with the
+// UID but is skipped.
 func (m *Manager) dropUnknown(but types.UID) {
 	m.mu.RLock()
 	uids := slices.Collect(maps.Keys(m.pods))
@@ -207,8 +208,8 @@ func (m *Manager) dropUnknown(but types.UID) {
 	}
 }
 
-// free returns the healthy devices of a resource that e may be assigned, sorted: those of no pod, and those of e from
-// an earlier boot. The caller holds the manager's mutex.
+// free returns the healthy devices of a resource that can be assigned to e, sorted: devices that no pod has, and those
+// that e has from an earlier boot. The caller holds the manager's mutex.
 func (m *Manager) free(resource string, e *podDevices) []string {
 	used := map[string]bool{}
 	use := func(a assignment) {
@@ -370,8 +371,8 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 }
 
 // forgot returns a resource that the container requests and that may have had a plugin before the record was damaged,
-// or "". Once the plugins' time to register has passed, a resource without a plugin counts as one of the cluster,
-// which needs none. The caller holds the manager's mutex.
+// or "" if there is none. After the time in which plugins register, a resource without a plugin counts as a resource
+// that the cluster defines, which needs no plugin. The caller holds the manager's mutex.
 func (m *Manager) forgot(c *v1.Container) string {
 	if m.forgotten.IsZero() || time.Since(m.forgotten) > m.limits.absent {
 		return ""
@@ -384,7 +385,8 @@ func (m *Manager) forgot(c *v1.Container) string {
 	return ""
 }
 
-// plain converts a failure of admission to an error for an admitted pod, which is never rejected.
+// plain converts a failure of admission to an ordinary error, because a pod that was already admitted is never
+// rejected.
 func plain(err error) error {
 	if f, ok := err.(*pod.Failure); ok {
 		return fmt.Errorf("waiting for %s", f.Message)

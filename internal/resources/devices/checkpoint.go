@@ -20,7 +20,7 @@ import (
 )
 
 // file is the name of the record in the directory of device plugins. Name and format are the kubelet's: when a node
-// switches from the agent to a kubelet, or back, the new one reads the devices of running pods from the record.
+// switches from the agent to a kubelet, or back, the new program reads the devices of running pods from the record.
 const file = "kubelet_internal_checkpoint"
 
 // record is the content of the file.
@@ -106,8 +106,8 @@ func writeMap[K int64 | string](sum hash.Hash, m map[K][]string) {
 	fmt.Fprint(sum, "]")
 }
 
-// read reads the record; nil if there is none, or it can't be read. A damaged record is renamed; the result is then
-// an empty record to replace it, with the error.
+// read reads the record. It returns nil if there is no record, or if it can't be read. If the record is damaged, read
+// renames it, and returns an error with an empty record that replaces it.
 func read(dir string) (*record, error) {
 	path := filepath.Join(dir, file)
 	text, err := os.ReadFile(path)

@@ -51,11 +51,11 @@ type Meter interface {
 	Allocated(resource string, took time.Duration)
 }
 
-// limits are the timeouts for calls of plugins and for absent plugins.
+// limits are the timeouts for calls of plugins, and the times for which absent plugins are awaited.
 type limits struct {
 	// ask is for GetDevicePluginOptions and GetPreferredAllocation.
 	ask, allocate, prestart time.Duration
-	// list is how long a plugin may take to list its devices before that is logged.
+	// list is the time after which it is logged that a plugin hasn't listed its devices.
 	list time.Duration
 	// absent is how long a resource keeps its capacity after its plugin ended. restarted is how long after a start of
 	// the agent a resource keeps its capacity if its plugin doesn't register.
@@ -66,11 +66,11 @@ type limits struct {
 type Manager struct {
 	conf   Config
 	limits limits
-	// connected passes new plugins to Run. look makes Run check for expired resources.
+	// connected passes new plugins to Run. look wakes Run to check for expired resources.
 	connected chan *plugin
 	look      wake.Slot
 	// changed notifies AwaitChange, affected are the pods to wake, and relisted triggers writing the record because
-	// plugins' lists have changed. Each happens at most once in gap.
+	// plugins' lists have changed. Each of the three is processed at most once in gap.
 	changed  wake.Debounce
 	affected *wake.Keyed[types.UID]
 	relisted wake.Slot
@@ -82,7 +82,7 @@ type Manager struct {
 
 	mu        sync.RWMutex
 	resources map[string]*resourceState
-	// followed are the plugins whose lists are received.
+	// followed are the plugins from which the Manager receives lists.
 	followed map[*plugin]bool
 	pods     map[types.UID]*podDevices
 	// forgotten is when this agent or an earlier one found an unreadable record; zero if none did. Such a record also
@@ -110,8 +110,8 @@ type podDevices struct {
 	assigning sync.Mutex
 	// containers are the devices assigned to each container.
 	containers assignment
-	// beside is another assignment whose devices are unavailable to other pods: the next one until it is complete,
-	// then the previous one until the next one is recorded.
+	// beside is another assignment whose devices are unavailable to other pods. While the next assignment is being
+	// made, it is the next one; once that is complete, it is the previous one until the next one is recorded.
 	beside assignment
 	// complete means that containers is an assignment for which all plugins have responded.
 	complete bool
@@ -132,7 +132,7 @@ type holding struct {
 	answer *api.ContainerAllocateResponse
 }
 
-// unknownBoot stands for the boot of an unreadable entry.
+// unknownBoot replaces the boot ID of an unreadable entry.
 const unknownBoot = "unknown"
 
 // New returns a Manager. Restore has to be called first.
@@ -155,7 +155,7 @@ func (m *Manager) Restore() error {
 		return nil
 	case r == nil: // the file stays: it may be readable later
 		return errors.Join(err, m.restore(&record{Forgotten: time.Now()}))
-	case err != nil: // save it, in case the agent restarts before the plugins have registered
+	case err != nil: // save the empty record, in case the agent restarts before the plugins have registered
 		return errors.Join(err, m.restore(r), m.save())
 	}
 	return m.restore(r)
@@ -203,7 +203,7 @@ func (m *Manager) restore(r *record) error {
 			h.ids = append(h.ids, ids...)
 		}
 		slices.Sort(h.ids)
-		h.ids = slices.Compact(h.ids) // a device is recorded at each of its NUMA nodes
+		h.ids = slices.Compact(h.ids) // a device may be recorded at several NUMA nodes
 		p.containers.set(e.ContainerName, e.ResourceName, h)
 	}
 	for _, uid := range unread {
@@ -284,17 +284,17 @@ func (m *Manager) record() (*record, error) {
 // gap is the minimum interval between reactions to plugins' lists: some plugins send new lists all the time.
 const gap = 50 * time.Millisecond
 
-// AwaitChange waits until Amounts may have changed since the time looked; it returns false if ctx ended. Only one
-// goroutine may call it.
+// AwaitChange waits until the result of Amounts may have changed since the time looked; it returns false if ctx ended.
+// Only one goroutine may call it.
 func (m *Manager) AwaitChange(ctx context.Context, looked time.Time) bool {
 	return m.changed.Await(ctx, looked, time.Time{})
 }
 
 // Amounts are the amounts of resources that have or had a plugin, including devices in use.
 type Amounts struct {
-	// Capacity counts the devices that the plugin listed last. It is 0 after the plugin was absent for 5 minutes or,
-	// when the agent has restarted, hasn't registered for a minute. Allocatable counts the healthy devices. It is 0
-	// while the plugin is absent.
+	// Capacity counts the devices that the plugin listed last. It is 0 after the plugin was absent for 5 minutes, or if
+	// the plugin hasn't registered within a minute after a restart of the agent. Allocatable counts the healthy
+	// devices. It is 0 while the plugin is absent.
 	Capacity, Allocatable v1.ResourceList
 	// Awaited are the resources whose plugin is absent.
 	Awaited map[v1.ResourceName]bool
@@ -324,7 +324,8 @@ func (m *Manager) Amounts() Amounts {
 	return a
 }
 
-// Unallocatable counts the devices of pods that aren't allocatable although their plugin is registered.
+// Unallocatable counts the devices of pods that aren't allocatable any more although their plugin is registered, by
+// resource.
 func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -350,8 +351,8 @@ func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
 	return count
 }
 
-// Release frees a pod's devices, and records that. If the record can't be written, the devices are free all the same:
-// a later agent will find that the pod doesn't exist.
+// Release frees a pod's devices, and writes the record. If the record can't be written, the devices are free all the
+// same: after a restart, the agent will find that the pod doesn't exist.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	p := m.pods[uid]

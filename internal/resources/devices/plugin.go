@@ -36,7 +36,7 @@ type plugin struct {
 	options   *api.DevicePluginOptions
 	conn      *grpc.ClientConn
 	client    api.DevicePluginClient
-	// stop ends following the plugin. number is the sequence number of the registration. Run sets both.
+	// stop makes follow end for this plugin. number is the sequence number of the registration. Run sets both.
 	stop   func()
 	number int
 	// taken is closed when Run has accepted the plugin.
@@ -54,8 +54,8 @@ func Socket(dir string) string { return filepath.Join(dir, "kubelet.sock") }
 // again is the delay before the next attempt to serve the socket, or to call a plugin that doesn't respond.
 const again = 10 * time.Second
 
-// Run registers plugins and follows their lists until ctx ends. It first removes all sockets in the directory:
-// plugins notice this and register again.
+// Run registers plugins and receives their lists until ctx ends. It first removes all sockets in the directory: plugins
+// notice this and register again.
 func (m *Manager) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer func() {
@@ -211,8 +211,8 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	return err
 }
 
-// markFollowed marks the plugin as followed. It stops earlier registrations of its socket that haven't listed their
-// devices. Others continue until the new one lists its devices.
+// markFollowed records that lists are received from the plugin. It stops earlier registrations of its socket that
+// haven't listed their devices. Earlier registrations that have continue until the new one lists its devices.
 func (m *Manager) markFollowed(p *plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -295,7 +295,7 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 		case known != nil:
 			wrong = fmt.Sprintf("device %q is listed twice, and counts once", d.GetID())
 		}
-		if d.GetID() != "" && (known == nil || known.GetHealth() == api.Healthy) { // a duplicate has to be healthy, too
+		if d.GetID() != "" && (known == nil || known.GetHealth() == api.Healthy) { // both entries have to be healthy
 			devices[d.GetID()] = d
 		}
 	}
@@ -349,8 +349,8 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	m.affected.Wake(affected...)
 }
 
-// holders returns the pods that have a device of the resource for which such returns true. The caller holds the
-// manager's mutex.
+// holders returns the pods that have a device of the resource for which the function such returns true. The caller
+// holds the manager's mutex.
 func (m *Manager) holders(resource string, such func(id string) bool) []types.UID {
 	var uids []types.UID
 	for uid, p := range m.pods {

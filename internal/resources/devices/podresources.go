@@ -43,7 +43,7 @@ func (m *Manager) Has(uid types.UID) map[string][]*api.ContainerDevices {
 	return has
 }
 
-// Healthy returns the devices that can be assigned, whether a container has them or not.
+// Healthy returns the healthy devices of all registered plugins, including devices that are assigned to containers.
 func (m *Manager) Healthy() (list []*api.ContainerDevices) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

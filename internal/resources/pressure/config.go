@@ -16,14 +16,15 @@ import (
 type Threshold struct {
 	Signal Signal
 	Least  capacity.Amount
-	// Grace is how long less may be available before a pod is ended; 0 for a hard threshold.
+	// Grace is how long less than Least may be available before a pod is ended; 0 for a hard threshold.
 	Grace time.Duration
-	// Beyond is the amount above Least that has to be available before the threshold counts as no longer met
+	// Beyond is the amount above Least that has to be available before a threshold that was met counts as no longer met
 	// (evictionMinimumReclaim).
 	Beyond capacity.Amount
 }
 
-// id identifies the threshold with its values: time spent below another value doesn't count for it.
+// id identifies the threshold by its values: if a value changes, the time for which the threshold has been met starts
+// again.
 func (t Threshold) id() string {
 	return fmt.Sprintf("%s<%v+%v for %s", t.Signal, t.Least, t.Beyond, t.Grace)
 }
@@ -32,13 +33,13 @@ func (t Threshold) id() string {
 type Settings struct {
 	// Thresholds are in the order in which they are handled: by signal as in kinds, hard ones first.
 	Thresholds []Threshold
-	// Transition is how long a node condition holds after its thresholds were last met.
+	// Transition is how long a node condition stays true after its thresholds were last met.
 	Transition time.Duration
 	// MaxPodGrace is the longest grace period for soft thresholds; negative if only the pod's own applies.
 	MaxPodGrace time.Duration
 }
 
-// longestTransition keeps sums of times in range.
+// longestTransition is the maximum of Transition. It prevents overflows when times are added.
 const longestTransition = 365 * 24 * time.Hour
 
 // SettingsOf returns the settings of a configuration. An error names the invalid value.
@@ -76,8 +77,8 @@ func SettingsOf(k *v1beta1.KubeletConfiguration) (Settings, error) {
 	return s, nil
 }
 
-// hard returns evictionHard. The threshold for the memory of all pods is that of the node's memory, if the limit of
-// the pods' group is enforced, unless it is set.
+// hard returns evictionHard for a signal. If no threshold for the memory of all pods is set, and the limit of the pods'
+// group is enforced, it is that of the node's memory.
 func hard(s Signal, k *v1beta1.KubeletConfiguration) map[string]string {
 	if s != PodsMemory || !slices.Contains(k.EnforceNodeAllocatable, "pods") {
 		return k.EvictionHard

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 )
 
-// Reading is how much of a signal's resource is available, and of how much in all.
+// Reading is the available amount of a signal's resource, and the total amount.
 type Reading struct{ Available, Capacity int64 }
 
 // Observation is the state of the node's resources. Times are since the machine was booted, so that a step of the clock
@@ -24,33 +24,34 @@ type Observation struct {
 	// have no memory limit.
 	Absent []Signal
 	Layout Layout
-	// Unmeasured are the figures that weren't measured: the pods were listed for another signal.
+	// Unmeasured are the figures that aren't in the list of pods, because the pods were listed for another signal.
 	Unmeasured Needs
 	// Holding says that the pod Memory.Ending still has containers or volumes.
 	Holding bool
 }
 
-// Memory is the state between decisions. It is saved, so that a new agent continues where the last one ended, but not
-// after a boot.
+// Memory is the state that is kept between decisions. It is saved, so that a restarted agent continues where the
+// previous one ended. It isn't used after a reboot.
 type Memory struct {
-	// Met is since when thresholds are met in all observations, by Threshold.id.
+	// Met maps thresholds (Threshold.id) to the time since which they have been met in every observation.
 	Met map[string]time.Duration `json:"met,omitempty"`
-	// Pressed is when the thresholds of each condition that holds were last met.
+	// Pressed maps each condition that is true to the time when one of its thresholds was last met.
 	Pressed map[v1.NodeConditionType]time.Duration `json:"pressed,omitempty"`
-	// Reclaimed is how many steps were taken for a signal since the last pod was ended for it. ReclaimedAt is when the
-	// last of them was taken.
+	// Reclaimed is how many reclaims were started for a signal since the last pod was ended for it. ReclaimedAt is when
+	// the last of them was started.
 	Reclaimed   map[Signal]int           `json:"reclaimed,omitempty"`
 	ReclaimedAt map[Signal]time.Duration `json:"reclaimedAt,omitempty"`
-	// FreshAfter: an observation from before doesn't show the effect of the last act.
+	// FreshAfter is a time after the last act: an observation that began before it doesn't show the effect of that act.
 	FreshAfter time.Duration `json:"freshAfter,omitempty"`
-	// Ending is the UID of the pod that was ended last, until nothing of it is left or Until is over. Soft says that it
-	// was ended for a soft threshold.
+	// Ending is the UID of the pod that was ended last. It is empty once nothing of the pod is left, or the time Until
+	// has passed. Soft says that the pod was ended for a soft threshold.
 	Ending string        `json:"ending,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`
 	Soft   bool          `json:"soft,omitempty"`
 	// At is when the last observation began.
 	At time.Duration `json:"at,omitempty"`
-	// Fill is the fastest rate, in a second, at which a signal's resource ran out, and Read its last reading.
+	// Fill is, for each signal, the fastest recent rate per second at which its resource was used up, and Read its last
+	// reading.
 	Fill map[Signal]float64 `json:"-"`
 	Read map[Signal]Reading `json:"-"`
 }
@@ -69,33 +70,34 @@ func cloned[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// Act is the result of a decision. At most one of Reclaim, Victim and Needs is set.
+// Act is the result of a decision: the action to take. At most one of Reclaim, Victim and Needs is set.
 type Act struct {
 	// Pressure are the node's conditions.
 	Pressure admission.Pressure
-	// For is the threshold that the act is for, with its reading; also if no pod may be ended.
+	// For is the threshold because of which the action is taken, and Reading its reading. They are also set if no pod
+	// may be ended.
 	For     *Threshold
 	Reading Reading
 	Reclaim Reclaim
-	// Victim is the pod to end, with the grace period and the texts of its end.
+	// Victim is the pod to end, with its grace period and the texts for its status and event.
 	Victim *Victim
 	// Next are the pods that would be ended after the victim, in this order.
 	Next []*Pod
-	// Needs are the figures of pods without which no pod can be chosen.
+	// Needs are the figures of pods that have to be measured before a pod can be chosen.
 	Needs Needs
-	// NoneFit says that ending a pod wouldn't help: those that use enough of the resource are critical. Most is the pod
-	// that uses most, with the amount; empty if it is unknown.
+	// NoneFit says that ending a pod wouldn't help: all pods that use enough of the resource are critical. Most names
+	// the pod that uses most of it, with the amount; empty if that isn't available.
 	NoneFit bool
 	Most    string
-	// Observe is when the next observation is needed, without an alarm: at once if it isn't later than now. Negative
-	// for never.
+	// Observe is when the next observation is needed if there is no alarm before: at once if the time isn't later than
+	// now. Negative means never.
 	Observe time.Duration
 }
 
 const (
 	// soonest and latest are the limits of the time between two observations while no threshold is met.
 	soonest, latest = time.Second, time.Minute
-	// whilePressed is the time between two observations while a condition holds. It is the kubelet's period.
+	// whilePressed is the time between two observations while a condition is true. It is the kubelet's period.
 	whilePressed = 10 * time.Second
 	// unreadAgain is the time until a resource that couldn't be read is read again: when the agent starts, the runtime
 	// may still be starting.
@@ -106,17 +108,19 @@ const (
 	whileEnding = time.Second
 	// longest is the longest time that the end of a pod is awaited.
 	longest = 24 * time.Hour
-	// reclaimEvery is the shortest time between two reclaims for a signal after which no pod was ended.
+	// reclaimEvery is the shortest time between two reclaims for a signal if no pod was ended after the first one.
 	reclaimEvery = time.Minute
-	// unseen is the time between two observations after which a threshold counts as met from the second one on: the
-	// machine was suspended, or there was no agent.
+	// unseen is the longest time between two observations for which thresholds count as met without interruption. After
+	// a longer time, because the machine was suspended or there was no agent, they count as met from the second
+	// observation on.
 	unseen = 2 * latest
-	// leastPart is the part of the missing amount that a pod has to use: ending another one wouldn't help.
+	// leastPart is the divisor of the missing amount that gives the least use of a pod that is ended: to end a pod that
+	// uses less wouldn't help.
 	leastPart = 100
 )
 
-// Decide decides what to do about an observation. pods are all pods of the node, with the figures that an earlier
-// decision needed; nil if none did. now is the time since boot. Decide changes nothing that it is given.
+// Decide decides on the action to take after an observation. pods are all pods of the node, with the figures that an
+// earlier decision needed; nil if it needed none. now is the time since boot. Decide doesn't change its arguments.
 func Decide(s Settings, m Memory, o Observation, pods []Pod, now time.Duration) (Memory, Act) {
 	d := decision{Settings: s, m: m.clone(), o: o, now: now, kinds: kinds()}
 	d.see()
@@ -142,7 +146,8 @@ type decision struct {
 	awaits bool
 }
 
-// see updates the sightings of thresholds, the conditions and the rates from the observation.
+// see processes the observation: it updates the times since which thresholds have been met, the conditions and the
+// rates.
 func (d *decision) see() {
 	if d.o.At-d.m.At > unseen {
 		clear(d.m.Met)
@@ -150,7 +155,7 @@ func (d *decision) see() {
 	met := map[string]time.Duration{}
 	for _, k := range d.kinds {
 		r, readable := d.o.Readings[k.signal]
-		if !readable || r.Capacity <= 0 { // a file system without a size can't run short
+		if !readable || r.Capacity <= 0 { // a file system that reports no size can't run short
 			continue
 		}
 		d.note(k.signal, r)
@@ -187,7 +192,8 @@ func (d *decision) see() {
 	d.m.At = d.o.At
 }
 
-// met reports whether the threshold is met. One that was met before still is until Beyond is available in addition.
+// met reports whether the threshold is met. A threshold that was met before stays met until Least and Beyond are
+// available.
 func (t Threshold) met(r Reading, was bool) bool {
 	least := t.Least.Of(r.Capacity)
 	if was {
@@ -198,8 +204,8 @@ func (t Threshold) met(r Reading, was bool) bool {
 	return r.Available < least
 }
 
-// note records a reading, and the rate at which the resource ran out since the last one. An older rate counts less with
-// each observation.
+// note records a reading, and the rate at which the resource was used up since the last reading. Each observation
+// halves the weight of older rates.
 func (d *decision) note(s Signal, r Reading) {
 	if last, ok := d.m.Read[s]; ok && d.o.At-d.m.At >= soonest/2 {
 		rate := float64(last.Available-r.Available) / (d.o.At - d.m.At).Seconds()
@@ -208,7 +214,7 @@ func (d *decision) note(s Signal, r Reading) {
 	d.m.Read[s] = r
 }
 
-// nextObservation returns when the next observation is needed if this one leads to nothing.
+// nextObservation returns when the next observation is needed if no action follows from this one.
 func (d *decision) nextObservation() time.Duration {
 	next := time.Duration(-1)
 	by := func(at time.Duration) {
@@ -261,13 +267,15 @@ func (d *decision) awaitEnd() {
 	}
 }
 
-// forgetEnding stops waiting for the pod that was ended last. The next decision needs figures from after now.
+// forgetEnding stops waiting for the pod that was ended last. The next decision needs figures that were read later than
+// now.
 func (m *Memory) forgetEnding(now time.Duration) {
 	m.Ending, m.Until, m.Soft, m.FreshAfter = "", 0, false, now
 }
 
-// choose takes the next step for the first threshold whose grace period is over: a reclaim, or a pod. While a pod ends,
-// only a hard threshold goes on, and only if that pod was ended for a soft one.
+// choose chooses the next action, a reclaim or a pod to end, for the first threshold whose grace period is over. While
+// the end of a pod is awaited, another action is possible only for a hard threshold, and only if that pod was ended for
+// a soft one.
 func (d *decision) choose(pods []Pod) {
 	for i, t := range d.Thresholds {
 		since, met := d.m.Met[t.id()]
@@ -296,7 +304,7 @@ func (d *decision) choose(pods []Pod) {
 		if len(order) == 0 {
 			d.act.NoneFit, d.act.Most = true, k.most(pods, d.o.Layout)
 			if d.now-d.m.ReclaimedAt[t.Signal] >= reclaimEvery {
-				delete(d.m.Reclaimed, t.Signal) // pods that end by themselves leave containers and images
+				delete(d.m.Reclaimed, t.Signal) // pods that ended by themselves leave containers and images
 			}
 			continue
 		}

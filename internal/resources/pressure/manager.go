@@ -27,7 +27,7 @@ import (
 type Config struct {
 	// Settings are the settings at the start; SetSettings changes them.
 	Settings Settings
-	// Observe reads the resources. The error names the signals that can't be read; the others are in the Observation.
+	// Observe reads the resources. The error names the signals that can't be read; the Observation has the others.
 	Observe func(context.Context, []Threshold) (Observation, error)
 	// Alarm reports that memory may run short.
 	Alarm interface {
@@ -35,15 +35,16 @@ type Config struct {
 		Drain() []string
 		Set([]alarm.Trigger) (failed map[string]error)
 	}
-	// Pods lists the pods of the node with the figures that are needed. An error means that they aren't all listed, or
-	// not measured.
+	// Pods lists the pods of the node with the figures that are needed. An error means that pods or measurements are
+	// missing.
 	Pods func(context.Context, Needs) ([]Pod, error)
 	// Recorded reports whether the pod's own record says that it has to end. Restore calls it.
 	Recorded func(types.UID) bool
-	// Holding reports whether the pod still has containers or volumes. Version returns Pod.Version of the present pod.
+	// Holding reports whether the pod still has containers or volumes. Version returns Pod.Version of the pod that has
+	// this UID now.
 	Holding func(types.UID) bool
 	Version func(types.UID) string
-	// Reclaim frees disk space, and returns when that is done.
+	// Reclaim frees disk space, and returns when it has finished.
 	Reclaim func(context.Context, Reclaim) error
 	// Publish publishes the conditions of the node.
 	Publish func(admission.Pressure)
@@ -52,17 +53,18 @@ type Config struct {
 	}
 	Meter interface {
 		Evicted(signal string)
-		// Decided records the age of the figures by which a signal was judged.
+		// Decided records the age of the figures on which a decision for a signal was based.
 		Decided(signal string, age time.Duration)
 	}
-	// Full is filled after a write failed because a disk is full: the node is then observed at once, unless it is under
-	// DiskPressure already.
+	// Full is filled after a write failed because a disk is full. The node is then observed at once, unless its
+	// condition DiskPressure is true already.
 	Full <-chan struct{}
 	// Wake is called when a pod has to end. It must not block.
 	Wake func(types.UID)
 	// State is the path of the state file, Boot the ID of this boot.
 	State, Boot string
-	// Reserve is given up if the disk is too full for the state file while a pod is being ended; it may be nil.
+	// Reserve is a reserve of disk space, which is released if the disk is too full for the state file while a pod is
+	// being ended; it may be nil.
 	Reserve *room.Reserve
 	// Now returns the time since the machine was booted.
 	Now func() time.Duration
@@ -70,22 +72,24 @@ type Config struct {
 }
 
 const (
-	// announceEvery is the shortest time between two events about a signal that something is reclaimed, or that no pod
-	// may be evicted.
+	// announceEvery is the shortest time between two events about one signal, which report that something is reclaimed
+	// or that no pod may be evicted.
 	announceEvery = time.Minute
-	// alarmGap is the shortest time between two observations because of alarms, quietGap while no condition holds, and
-	// because of failed writes: a container at its own limit causes alarms all the time.
+	// alarmGap is the shortest time between two observations that alarms cause while a condition is true. quietGap is
+	// the same while none is true, and for observations that failed writes cause. They are needed because a container
+	// at its own limit causes alarms all the time.
 	alarmGap, quietGap = 250 * time.Millisecond, time.Second
-	// saveEvery is the longest time that the saved sightings may lag behind.
+	// saveEvery is the maximum age of the state file while a condition is true.
 	saveEvery = whilePressed
 )
 
-// Manager keeps the node out of pressure. Run may be called once; the other methods are safe for concurrent use.
+// Manager relieves the node when it is under pressure. Run may be called once; the other methods are safe for
+// concurrent use.
 type Manager struct {
 	Config
 	wake     wake.Slot
 	settings atomic.Pointer[Settings]
-	// ending says that a pod's end is awaited.
+	// ending says that the Manager waits for the end of a pod.
 	ending atomic.Bool
 
 	mu           sync.Mutex
@@ -93,7 +97,7 @@ type Manager struct {
 	status       Status
 	// observed and woken are the times of the last observation and of the last alarm.
 	observed, woken time.Duration
-	// ranks are those of the pods that would be ended after the one whose end is awaited.
+	// ranks are the ranks of the pods that would be ended after the pod whose end is awaited.
 	ranks      map[types.UID]*Rank
 	transcript transcript
 
@@ -102,8 +106,8 @@ type Manager struct {
 	saved   Memory
 	savedAt time.Duration
 	noPodAt time.Duration
-	// alarmed and failed are when an observation was last made because of an alarm and of a failed write, announced
-	// when an event about a signal was last recorded.
+	// alarmed is when an alarm last caused an observation, failed when a failed write did. announced is when an event
+	// about each signal was last recorded.
 	alarmed, failed time.Duration
 	announced       map[Signal]time.Duration
 
@@ -116,10 +120,10 @@ type Status struct {
 	Signals  []SignalStatus
 	// Unread says which signals can't be read, and why; nil if all can.
 	Unread error
-	// Observed says that the signals were read, Age ago. Nothing is decided before.
+	// Observed says that the signals have been read; Age is the time since then. Before that, nothing is decided.
 	Observed bool
 	Age      time.Duration
-	// Woken are the kernel's last alarms, and Quiet the time since then; empty if there was none.
+	// Woken describes the kernel's last alarms, and Quiet is the time since then. Woken is empty if there was no alarm.
 	Woken string
 	Quiet time.Duration
 }
@@ -130,9 +134,9 @@ type SignalStatus struct {
 	// Reading is the last reading; Readable is false if there was none.
 	Reading  Reading
 	Readable bool
-	// Least is the threshold for the capacity that was read.
+	// Least is the threshold in absolute terms, for the capacity that was read.
 	Least int64
-	// Met says that less is available, since the duration For. Left is the rest of its grace period.
+	// Met says that the threshold is met, and For how long it has been met. Left is the rest of its grace period.
 	Met       bool
 	For, Left time.Duration
 
@@ -189,22 +193,22 @@ func (m *Manager) Status() Status {
 	return s
 }
 
-// Rank returns the place of a pod in the order in which pods would be ended, by the last decision. It is nil while no
-// pod has to end, for a pod that may not be ended, and for one that ends already.
+// Rank returns the place of a pod in the order in which pods would be ended, according to the last decision. It is nil
+// while no pod has to be ended, for a pod that may not be ended, and for a pod that is ending already.
 func (m *Manager) Rank(uid types.UID) *Rank {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ranks[uid]
 }
 
-// Restore reads the state file and publishes the conditions that hold. It is called once, before Run.
+// Restore reads the state file and publishes the conditions that are true. It is called once, before Run.
 func (m *Manager) Restore(context.Context) error {
 	memory, err := load(m.State, m.Boot, m.Now())
 	if err != nil {
 		return err
 	}
 	if memory.Ending != "" && !m.Recorded(types.UID(memory.Ending)) {
-		memory.forgetEnding(m.Now()) // the last agent ended before the pod's worker knew: nobody ends it
+		memory.forgetEnding(m.Now()) // its worker hadn't read the eviction when the last agent ended
 	}
 	m.memory = memory
 	var p admission.Pressure
@@ -217,7 +221,7 @@ func (m *Manager) Restore(context.Context) error {
 	return nil
 }
 
-// Run observes and decides until ctx ends. Without thresholds it sleeps. The error is nil.
+// Run observes, decides and acts until ctx ends. Without thresholds it sleeps. The error is nil.
 func (m *Manager) Run(ctx context.Context) error {
 	for {
 		next := m.step(ctx)
@@ -227,8 +231,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// await waits until an observation is due: at the time since boot (negative for never), or when woken. It returns false
-// if ctx ended.
+// await waits until an observation is due: at the time next since boot (negative means never), or after a wake-up, a
+// failed write or an alarm. It returns false if ctx ended.
 func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	var due <-chan time.Time
 	if next >= 0 {
@@ -236,7 +240,7 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	}
 	pressure, full := m.Status().Pressure, m.Full
 	if pressure.Disk {
-		full = nil // it is observed again and again, and each observation may measure the pods' disk usage
+		full = nil // the disk is observed periodically anyway, and each observation may measure the pods' disk usage
 	}
 	select {
 	case <-ctx.Done():
@@ -252,7 +256,7 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 		}
 		m.alarmed = m.pause(ctx, due, m.alarmed+gap)
 		select {
-		case <-m.Alarm.Woken(): // of an alarm that came meanwhile
+		case <-m.Alarm.Woken(): // the channel may have been filled again during the pause
 		default:
 		}
 		m.note(m.Alarm.Drain())
@@ -260,7 +264,8 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// pause waits until the time since boot, or until an observation is due. It returns the time then.
+// pause waits until the time until since boot, or until an observation is due for another reason. It returns the time
+// at its end.
 func (m *Manager) pause(ctx context.Context, due <-chan time.Time, until time.Duration) time.Duration {
 	select {
 	case <-ctx.Done():
@@ -271,7 +276,7 @@ func (m *Manager) pause(ctx context.Context, due <-chan time.Time, until time.Du
 	return m.Now()
 }
 
-// note keeps the alarms for Status.
+// note stores the alarms for Status.
 func (m *Manager) note(alarms []string) {
 	slices.Sort(alarms)
 	m.mu.Lock()
@@ -300,7 +305,7 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	var pods []Pod
 	next, act := Decide(s, m.memory, o, nil, now)
 	for listed := true; listed && act.Needs != (Needs{}); { // each time more of them
-		// Measuring takes a while: the pod is chosen by an observation that is newer than the figures of pods.
+		// Measuring takes a while, so the pod is chosen with a new observation that is later than the figures of pods.
 		var err error
 		needs := act.Needs
 		pods, err = m.list(ctx, needs)
@@ -332,7 +337,7 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	return m.act(ctx, act, now)
 }
 
-// record keeps a decision for Transcript.
+// record stores a decision for Transcript.
 func (m *Manager) record(s Settings, o Observation, pods []Pod, now time.Duration, act Act) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -348,7 +353,8 @@ func (m *Manager) Transcript() []byte {
 	return m.transcript.text()
 }
 
-// excessive names a threshold that the node can't reach, because it is at or above the capacity.
+// excessive returns an error about a threshold that is at or above the capacity, so that it is always met; nil if there
+// is none.
 func excessive(s Settings, o Observation) error {
 	for _, t := range s.Thresholds {
 		if r := o.Readings[t.Signal]; r.Capacity > 0 && t.Least.Of(r.Capacity) >= r.Capacity {
@@ -359,7 +365,7 @@ func excessive(s Settings, o Observation) error {
 	return nil
 }
 
-// list lists the pods. Those that were evicted before end already.
+// list lists the pods, and marks those that were evicted before as ending.
 func (m *Manager) list(ctx context.Context, needs Needs) ([]Pod, error) {
 	pods, err := m.Pods(ctx, needs)
 	for i := range pods {
@@ -425,7 +431,7 @@ func (m *Manager) act(ctx context.Context, act Act, now time.Duration) time.Dura
 func (m *Manager) end(act Act) {
 	v, uid := act.Victim, types.UID(act.Victim.UID)
 	if m.Version(uid) != v.Version {
-		return // it was replaced while its usage was measured: nothing of the old one is left, so another is chosen
+		return // the pod was replaced while its usage was measured: the old one is gone, and another decision follows
 	}
 	m.Log.Info("The node runs short of a resource: a pod is evicted", "pod", klog.KRef(v.Namespace, v.Name),
 		"podUID", uid, "signal", act.For.Signal, "message", v.Message)
@@ -439,7 +445,7 @@ func (m *Manager) end(act Act) {
 	m.Wake(uid)
 }
 
-// show keeps the state for Status and Rank.
+// show stores the state for Status and Rank.
 func (m *Manager) show(s Settings, shown Status, o Observation, act Act) {
 	for _, t := range s.Thresholds {
 		r, readable := o.Readings[t.Signal]
@@ -461,7 +467,7 @@ func (m *Manager) show(s Settings, shown Status, o Observation, act Act) {
 	}
 }
 
-// save writes the state file if conditions, thresholds or the ending pod have changed, or it lags too far behind.
+// save writes the state file if conditions, met thresholds or the ending pod have changed, or if the file is too old.
 func (m *Manager) save(now time.Duration) {
 	same := sameKeys(m.memory.Met, m.saved.Met) && sameKeys(m.memory.Pressed, m.saved.Pressed) &&
 		m.memory.Ending == m.saved.Ending

@@ -38,7 +38,7 @@ type Sensors struct {
 func NewSensors(c SensorsConfig) *Sensors { return &Sensors{SensorsConfig: c} }
 
 // Observe reads all signals. The error names those that can't be read. Signals that this node doesn't have are missing:
-// there is no memory limit of all pods, or a file system doesn't count inodes.
+// if there is no memory limit of all pods, or a file system doesn't count inodes.
 func (s *Sensors) Observe(ctx context.Context, thresholds []Threshold) (Observation, error) {
 	o := Observation{At: s.Now(), Readings: map[Signal]Reading{}}
 	err := errors.Join(s.memory(ctx, &o, thresholds), s.disks(ctx, &o), s.processes(&o))
@@ -76,7 +76,8 @@ func (s *Sensors) memory(ctx context.Context, o *Observation, thresholds []Thres
 	return nil
 }
 
-// step is the precision of thresholds of usage: a smaller change sets no other alarm.
+// step is the granularity of usage thresholds in bytes: after a smaller change of the memory, the alarms aren't set
+// again.
 const step = 1 << 20
 
 // triggers appends the alarms for the memory of a group.
@@ -84,21 +85,21 @@ func (s *Sensors) triggers(ctx context.Context, list []alarm.Trigger, signal Sig
 	thresholds []Threshold) []alarm.Trigger {
 	files, err := s.Groups.MemoryFiles(ctx, group)
 	if err != nil {
-		return list // the same error as of Reader
+		return list // Reader returns the same error, which is reported
 	}
 	return append(list, triggersOf(files, signal, group, m, thresholds)...)
 }
 
-// triggersOf returns the alarms that the files of a group can give: tasks wait for memory, the group hits its limit, or
-// the usage crosses a threshold. The page cache that doesn't count may change without an event, so the last one is only
-// as good as the last observation.
+// triggersOf returns the alarms that the kernel can send for a group: tasks wait for memory, the group reaches its
+// limit, or the usage crosses a threshold. The usage thresholds contain the inactive page cache of the last
+// observation, which may change without an event, so they are only as exact as that observation.
 func triggersOf(files tree.MemoryFiles, signal Signal, group string, m counters.Memory,
 	thresholds []Threshold) (list []alarm.Trigger) {
 	if files.Pressure != "" {
 		list = append(list, alarm.Trigger{Name: string(signal) + ": tasks wait for memory", Kind: alarm.Stalls,
 			Path: files.Pressure})
 	}
-	if files.Events != "" { // without .local, each container that reaches its own limit would count
+	if files.Events != "" { // without .local, limits that containers reach would cause alarms, too
 		list = append(list, alarm.Trigger{Name: string(signal) + ": " + group + " reached a limit", Kind: alarm.Changes,
 			Path: files.Events + ".local"})
 	}
@@ -116,13 +117,13 @@ func triggersOf(files tree.MemoryFiles, signal Signal, group string, m counters.
 	return list
 }
 
-// alarmAt returns the usage from which on less than least is available. It is rounded up: after an alarm that comes
-// too early the threshold isn't met yet, and there is no second one.
+// alarmAt returns the usage above which less than least is available. It is rounded up: if the alarm came too early,
+// the threshold wouldn't be met yet, and there would be no second alarm.
 func alarmAt(m counters.Memory, least uint64) uint64 {
 	return ((m.Limit-least+m.InactiveFile)/step + 1) * step
 }
 
-// arm sets the alarms. Those that this kernel doesn't have are logged: the figures are then read more often.
+// arm sets the alarms. Alarms that this kernel doesn't support are logged; the resources are then read more often.
 func (s *Sensors) arm(triggers []alarm.Trigger) {
 	text := ""
 	for name, err := range s.Alarm.Set(triggers) {
@@ -162,7 +163,8 @@ func (s *Sensors) disks(ctx context.Context, o *Observation) error {
 	return errors.Join(errs...)
 }
 
-// layoutOf compares the devices of the file systems. Unknown ones count as the node's.
+// layoutOf determines the Layout from the devices of the file systems. A file system with an unknown device counts as
+// the node's.
 func layoutOf(all *stats.FileSystems) Layout {
 	apart := func(f *stats.FileSystem) bool {
 		return f.Device != "" && all.Node.Device != "" && f.Device != all.Node.Device

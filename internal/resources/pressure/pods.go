@@ -23,10 +23,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// criticalAgain is how long the measured disk usage of a critical pod is kept: it is only shown.
+// criticalAgain is how long the measured disk usage of a critical pod is reused: it is only displayed, because critical
+// pods aren't ended.
 const criticalAgain = time.Minute
 
-// walkPatience is how long the disk usage of all pods may take to measure, walkers how many are measured at once.
+// walkPatience is the maximum time for measuring the disk usage of all pods, walkers is how many pods are measured at
+// once.
 const (
 	walkPatience = 10 * time.Second
 	walkers      = 4
@@ -40,12 +42,12 @@ type Needs struct {
 // allFigures are the figures for all signals.
 func allFigures() Needs { return Needs{true, true, true} }
 
-// with returns the figures of both.
+// with returns the figures that are in n or in o.
 func (n Needs) with(o Needs) Needs {
 	return Needs{n.Memory || o.Memory, n.Disk || o.Disk, n.Processes || o.Processes}
 }
 
-// without returns the figures that aren't in o.
+// without returns the figures that are in n but not in o.
 func (n Needs) without(o Needs) Needs {
 	return Needs{n.Memory && !o.Memory, n.Disk && !o.Disk, n.Processes && !o.Processes}
 }
@@ -59,7 +61,8 @@ type NodePodsConfig struct {
 	Allocations interface {
 		Get(types.UID) *pod.Allocation
 	}
-	// Volumes lists the mounted volumes. Holds includes those that are being removed: they still take space.
+	// Volumes lists the mounted volumes. Its method Holds also counts volumes that are being removed, because they
+	// still take up space.
 	Volumes interface {
 		Instances() []volume.Instance
 		Holds(types.UID) bool
@@ -74,7 +77,7 @@ type NodePodsConfig struct {
 	}
 	// Logs is the directory of all pods' logs.
 	Logs string
-	// Ends reports whether something else ends the pod, or it has ended.
+	// Ends reports whether the pod has ended, or is being ended for another reason.
 	Ends func(types.UID) bool
 	// Standalone says that there is no API server: see allocated.ExemptFromPressure.
 	Standalone bool
@@ -107,8 +110,8 @@ func NewNodePods(c NodePodsConfig) *NodePods {
 	return &NodePods{NodePodsConfig: c, walked: map[types.UID]walked{}}
 }
 
-// Pods lists the pods with the figures that are needed. An amount of disk space that can't be measured is the last
-// measured one, or 0.
+// Pods lists the pods with the figures that are needed. If the disk usage of a part of a pod can't be measured, the
+// last measured amount is used, or 0.
 func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 	set := n.Desired.Current()
 	if !set.Listed {
@@ -143,8 +146,8 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 
 var errUnlisted = errors.New("not all sources of pods were read yet")
 
-// Holding reports whether something of the pod's that takes resources is left: a container, the sandbox or a volume. It
-// may be called concurrently with Pods.
+// Holding reports whether a part of the pod that uses resources is left: a container, the sandbox or a volume. It may
+// be called concurrently with Pods.
 func (n *NodePods) Holding(uid types.UID) bool {
 	return n.Observed.Get(uid).Active() || n.Volumes.Holds(uid)
 }
@@ -157,7 +160,8 @@ func (n *NodePods) Version(uid types.UID) string {
 	return ""
 }
 
-// versionOf returns the time at which the pod was first seen: another pod of a manifest may have the same UID.
+// versionOf returns a text that distinguishes pods with the same UID, as from one manifest: Desired.Base, and the time
+// at which the pod was first seen.
 func versionOf(d *pod.Desired) string {
 	return d.Base + " " + d.Pod.Annotations[pod.AnnotationConfigSeen]
 }
@@ -220,8 +224,8 @@ func (n *NodePods) addSample(ctx context.Context, list []Pod, processes bool) er
 	return nil
 }
 
-// walk measures the disk usage of pods, as far as walkPatience allows: first those that were never measured, then those
-// that used most. It measures critical pods less often.
+// walk measures the disk usage of pods until walkPatience is over: first of pods that were never measured, then of the
+// others, the largest user first. Critical pods are measured less often.
 func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod, volumes map[types.UID][]volume.Instance,
 	critical func(int) bool) {
 	ctx, cancel := context.WithTimeout(ctx, walkPatience)

@@ -16,7 +16,7 @@ type Rank struct {
 	Resource v1.ResourceName
 	// Place is 1 for the pod that would be ended next, Of the number of pods that may be ended.
 	Place, Of int
-	// Used is the pod's use of the resource. Request is its request; nil if there are no requests of the resource.
+	// Used is the pod's use of the resource. Request is its request; nil if the resource can't be requested.
 	Used    int64
 	Request *int64
 }
@@ -36,8 +36,9 @@ func ranks(act Act, l Layout) map[types.UID]*Rank {
 	return list
 }
 
-// rank returns the pods that may be ended for a signal and use more than least, the first one to end first: pods that
-// use more than they request come before others, then the priority and the amount decide.
+// rank returns the pods that may be ended for a signal and that use more than least. The first one is to be ended
+// first: pods that use more than they request come first, then pods of lower priority, then pods whose use exceeds
+// their request by more.
 func (k kind) rank(pods []Pod, l Layout, least int64) []*Pod {
 	var list []*Pod
 	for i := range pods {
@@ -57,7 +58,7 @@ func (k kind) rank(pods []Pod, l Layout, least int64) []*Pod {
 	return list
 }
 
-// most names the pod that uses most of the resource, also if it may not be ended; empty if none uses any.
+// most names the pod that uses most of the resource, even if that pod may not be ended; empty if no pod uses any.
 func (k kind) most(pods []Pod, l Layout) string {
 	var most *Pod
 	for i := range pods {
@@ -71,7 +72,7 @@ func (k kind) most(pods []Pod, l Layout) string {
 	return fmt.Sprintf("%s/%s (%s)", most.Namespace, most.Name, resource.NewQuantity(k.used(most, l), k.format))
 }
 
-// over returns how much more a pod uses than it requests.
+// over returns by how much a pod's use exceeds its request.
 func (k kind) over(p *Pod, l Layout) int64 {
 	used := k.used(p, l)
 	if k.request == nil {

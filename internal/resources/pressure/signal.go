@@ -27,7 +27,8 @@ const (
 // Resource returns the resource of the signal, by its name in messages.
 func (s Signal) Resource() v1.ResourceName { return kindOf(s).resource }
 
-// Layout says which file systems the node, the images and the containers' writable layers have.
+// Layout describes which of the node's files, the images and the containers' writable layers are on the same file
+// system.
 type Layout int
 
 const (
@@ -39,7 +40,7 @@ const (
 	ImagesApart
 )
 
-// Reclaim is something that frees disk space without ending a pod.
+// Reclaim is a step that frees disk space without ending a pod.
 type Reclaim string
 
 const (
@@ -53,19 +54,19 @@ type kind struct {
 	// resource is the resource as messages, events and metrics name it.
 	resource v1.ResourceName
 	format   resource.Format
-	// condition is the signal's node condition, pressure its place among the node's.
+	// condition is the node condition of the signal. pressure returns the field for that condition.
 	condition v1.NodeConditionType
 	pressure  func(*admission.Pressure) *bool
-	// reclaims returns the steps before a pod is ended.
+	// reclaims returns the steps that are taken before a pod is ended.
 	reclaims func(Layout) []Reclaim
-	// used and request return a pod's part; request is nil if there are no requests of this resource.
+	// used returns a pod's use, and request its request. request is nil if the resource can't be requested.
 	used    func(*Pod, Layout) int64
 	request func(*Pod) int64
-	// container returns a container's use and request, for the message. It may be nil.
+	// container returns the use and the request of one container, for the message. It may be nil.
 	container func(*Container, Layout) (used, request int64)
 	// needs are the figures by which pods are ranked.
 	needs Needs
-	// fill is the amount of the resource that one program may use up in a second.
+	// fill is the amount of the resource that one program may use up per second.
 	fill float64
 }
 
@@ -126,7 +127,7 @@ func kinds() []kind {
 	}
 }
 
-// kindOf returns the kind of a signal that kinds has.
+// kindOf returns the kind of a signal. The signal has to be one of kinds.
 func kindOf(s Signal) kind {
 	all := kinds()
 	if i := slices.IndexFunc(all, func(k kind) bool { return k.signal == s }); i >= 0 {
@@ -147,11 +148,12 @@ type Pod struct {
 	Priority        int32
 	// Critical pods are never ended.
 	Critical bool
-	// Ending: the pod has to end already.
+	// Ending means that the pod already has to end.
 	Ending bool
-	// Version tells the pod from a later one with the same UID.
+	// Version distinguishes the pod from a later one with the same UID.
 	Version string
-	// Active: something of it takes resources, as of a pod whose containers wait to be restarted on a full disk.
+	// Active means that a part of the pod uses resources, even if no container runs: containers may wait on a full disk
+	// to be restarted.
 	Active bool
 	// Grace is the pod's own termination grace period.
 	Grace time.Duration

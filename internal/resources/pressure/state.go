@@ -20,16 +20,16 @@ const stateVersion = 1
 // maxState limits how much of the file is read.
 const maxState = 1 << 20
 
-// state is the content of the file that keeps Memory over a restart of the agent.
+// state is the content of the state file, which preserves Memory when the agent is restarted.
 type state struct {
 	Version int `json:"version"`
-	// Boot is the ID of the boot whose times Memory has.
+	// Boot is the ID of the boot to which the times in Memory refer.
 	Boot   string `json:"boot"`
 	Memory Memory `json:"memory"`
 }
 
-// load returns the Memory of the file; the zero Memory if there is none, and for another boot. After an error the
-// Memory is zero: an unreadable file must not stop the agent.
+// load returns the Memory in the file. It is the zero Memory if the file doesn't exist, if it is from another boot, and
+// after an error: an unreadable file must not stop the agent.
 func load(path, boot string, now time.Duration) (Memory, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,14 +53,15 @@ func load(path, boot string, now time.Duration) (Memory, error) {
 	return s.Memory.until(now), nil
 }
 
-// until returns the Memory without times that can't be true: the file may have been written by anything.
+// until returns the Memory with impossible values corrected, such as times later than now: the file may have any
+// content.
 func (m Memory) until(now time.Duration) Memory {
 	m = m.clone()
 	for id, since := range m.Met {
 		m.Met[id] = max(min(since, now), 0)
 	}
 	pressed := map[v1.NodeConditionType]time.Duration{}
-	for _, k := range kinds() { // a later version may know others
+	for _, k := range kinds() { // a later version of the agent may have saved other conditions
 		if last, ok := m.Pressed[k.condition]; ok {
 			pressed[k.condition] = max(min(last, now), 0)
 		}

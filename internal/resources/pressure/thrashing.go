@@ -10,16 +10,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
-// A machine thrashes if more than this share of its swap space is used, and its tasks waited for memory for more than
-// this share of the last 10 s, in percent.
+// A machine thrashes if the used part of its swap space exceeds thrashingSwap, and the part of the last 10 s in which
+// its tasks waited for memory exceeds thrashingStalls, both in percent.
 const (
 	thrashingSwap   = 90
 	thrashingStalls = 10
 )
 
-// Thrashing describes a machine that mostly swaps; it is empty for others, and without swap. root is the root of the
-// file system. No signal shows that: swapped memory counts as available (kubernetes/kubernetes#120800), and stalls
-// alone are no reason to end a pod (KEP-5062).
+// Thrashing describes a machine that spends most of its time swapping. It is empty for other machines, and without
+// swap. root is the root of the file system. No signal shows thrashing: swapped memory counts as available
+// (kubernetes/kubernetes#120800), and stalls alone are no reason to end a pod (KEP-5062).
 func Thrashing(root string) string {
 	m, err := capacity.ReadMeminfo(root)
 	if err != nil || m.Swap <= 0 {

@@ -23,21 +23,21 @@ type Step struct {
 	Memory      Memory             `json:"memory"`
 	Fill        map[Signal]float64 `json:"fill,omitempty"`
 	Read        map[Signal]Reading `json:"read,omitempty"`
-	// Pods are null if no pod had to be chosen.
+	// Pods are all pods with the figures that were measured; null if no pod had to be chosen.
 	Pods []Pod `json:"pods"`
 }
 
-// StepKind tells the lines of a transcript from other JSON.
+// StepKind distinguishes the lines of a transcript from other JSON.
 const StepKind = "EvictionDecision"
 
-// Outcome is an Act in a transcript.
+// Outcome is an Act as a transcript shows it.
 type Outcome struct {
 	Pressure admission.Pressure `json:"pressure"`
-	// Signal and Least are of the threshold that is met.
+	// Signal and Least belong to the threshold that is met.
 	Signal  Signal  `json:"signal,omitempty"`
 	Least   string  `json:"least,omitempty"`
 	Reclaim Reclaim `json:"reclaim,omitempty"`
-	// Evicts is the pod that is ended, Next are those that would be ended after it.
+	// Evicts is the pod that is ended; Next are the pods that would be ended after it.
 	Evicts  string        `json:"evicts,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
 	Message string        `json:"message,omitempty"`
@@ -67,7 +67,7 @@ func outcomeOf(a Act) Outcome {
 // transcriptLimit is the size of a transcript in bytes. The newest step is kept even if it is larger.
 const transcriptLimit = 256 << 10
 
-// transcript keeps the latest steps whose outcome was new.
+// transcript stores the latest steps whose outcome differs from that of the step before.
 type transcript struct {
 	steps [][]byte
 	size  int

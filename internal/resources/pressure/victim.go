@@ -9,24 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Victim is a pod that is ended, with the texts that clients compare.
+// Victim is a pod that is ended, with the texts for its status and event, which clients of the API compare.
 type Victim struct {
 	UID, Namespace, Name, Version string
-	// Grace is the pod's remaining time.
+	// Grace is the grace period of the pod.
 	Grace   time.Duration
 	Message string
-	// Annotations are those of the event.
+	// Annotations are the annotations of the event.
 	Annotations map[string]string
-	// Over is how much more the pod used than it requested, or its use if there are no requests.
+	// Over is by how much the pod's use exceeds its request, or the use if the resource can't be requested.
 	Over int64
 }
 
-// immediately is the grace period for hard thresholds: the pod must not go on using the resource. One second lets the
-// signal arrive.
+// immediately is the grace period for hard thresholds: the pod must not continue to use the resource. One second is
+// enough for the signal to arrive.
 const immediately = time.Second
 
-// victim returns the end of a pod for a threshold. Reason, message and annotations are the kubelet's; the signal is
-// appended, since the resource doesn't tell apart the file systems.
+// victim returns the Victim for a pod that is ended because of a threshold. Reason, message and annotations are the
+// kubelet's. The signal is appended to the message, since the resource's name is the same for different file systems.
 func (d *decision) victim(k kind, t Threshold, r Reading, p *Pod) *Victim {
 	v := &Victim{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Version: p.Version, Grace: immediately,
 		Over: k.over(p, d.o.Layout)}

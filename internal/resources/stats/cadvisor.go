@@ -32,7 +32,7 @@ func (s *subject) labels(more ...string) []string {
 type plainMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	// of returns the value; false if there is none.
+	// of returns the value, and false if there is none.
 	of func(*subject) (float64, bool)
 }
 
@@ -106,8 +106,8 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	}
 	ofMachine := machineMetrics(c, machine)
 
-	// The usage may have been measured earlier than the file system's capacity, so the capacity has a timestamp of
-	// its own, whole: Prometheus rejects another value with the same timestamp.
+	// The usage may have been measured earlier than the capacity of the file system. So the capacity has a timestamp of
+	// its own (whole): Prometheus rejects a different value with the same timestamp.
 	filesystem := func(ch chan<- prometheus.Metric, s *subject, device string, whole time.Time, fs *statsapi.FsStats) {
 		if fs == nil || fs.UsedBytes == nil {
 			return
@@ -397,7 +397,7 @@ func diskMetrics(desc func(name, help string, more ...string) *prometheus.Desc) 
 
 func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
 
-// value returns of(from). It returns false if from is nil or when(from) is false.
+// value returns of(from), and true. It returns false if from is nil, or if when isn't nil and when(from) is false.
 func value[T any](from *T, of func(*T) float64, when func(*T) bool) (float64, bool) {
 	if from == nil || when != nil && !when(from) {
 		return 0, false

@@ -28,8 +28,8 @@ type disk struct {
 	node, image usage.Answer[unix.Statfs_t]
 }
 
-// measureDisk adds the disk usage. If a measurement takes too long, the sample has an earlier result with its time,
-// or none.
+// measureDisk adds the disk usage to the sample. If a measurement takes too long, the sample has an earlier result with
+// the time of that result, or none.
 func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) {
 	images, containers, err := s.imageFileSystems(ctx)
 	faults.add(err)
@@ -43,7 +43,7 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	}
 	for _, v := range s.Volumes.Instances() {
 		if v.Spec.Block() || v.Spec.Volume.HostPath != nil || v.Spec.Volume.Image != nil {
-			continue // other places on the host don't count as the pod's, as with the kubelet
+			continue // volumes elsewhere on the host don't count as the pod's, as with the kubelet
 		}
 		d.volumes[v.UID] = append(d.volumes[v.UID], v)
 		asked = append(asked, v.Path())
@@ -73,8 +73,8 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	}
 }
 
-// imageFileSystems returns the runtime's file systems for images and for containers, which may be the same. They may be
-// an earlier answer although there is an error.
+// imageFileSystems returns the runtime's file systems for images and for containers, which may be the same. If there is
+// an error, they may be those of an earlier response.
 func (s *Sampler) imageFileSystems(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage, err error) {
 	answer := s.images.Get(ctx, []string{"the runtime"}, walkPatience, walkRevise)[0] // bounded if the runtime hangs
 	info := answer.Value

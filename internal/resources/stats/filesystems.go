@@ -13,9 +13,9 @@ import (
 type FileSystem struct {
 	// Path is a directory on it; empty if the runtime hasn't reported it.
 	Path string
-	// Device is the same for all paths on this file system, also for different subvolumes of btrfs: the device number,
-	// such as 253:0. Point is where it is mounted, and Source its name in the mount table. They are empty if they
-	// can't be determined.
+	// Device is the same for all paths on this file system, even for different subvolumes of btrfs: the device number,
+	// such as 253:0. Point is the file system's mount point, and Source its name in the mount table. They are empty if
+	// they can't be determined.
 	Device, Point, Source string
 	usage.Space
 	// Err is the reason why Space is missing.
@@ -31,7 +31,7 @@ type FileSystems struct {
 var errNoImageFS = errors.New("the container runtime doesn't report which file system its images are on")
 
 // MeasureFileSystems measures the file systems now. Unlike Sample, it reads no directories and reuses no figures. If
-// file systems or the runtime don't respond, the first call takes up to 3 s, and later ones don't wait for them.
+// file systems or the runtime don't respond, the first call takes up to 3 s, and later calls don't wait for these.
 func (s *Sampler) MeasureFileSystems(ctx context.Context) FileSystems {
 	images, containers, err := s.imageFileSystems(ctx)
 	if err != nil {

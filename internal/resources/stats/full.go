@@ -12,33 +12,35 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/room"
 )
 
-// FullDisk is a file system of the node without room, and its largest users.
+// FullDisk is a file system of the node that is full, with its largest users.
 type FullDisk struct {
 	room.FileSystem
-	// Holds are the node's files on it, in words.
+	// Holds describes which of the node's files are on the file system, such as "images".
 	Holds []string
-	// Most are the users of at least a twentieth of it, the largest first, as far as that has been measured.
+	// Most are the users of at least a twentieth of the file system, the largest first, as far as their use has been
+	// measured.
 	Most []DiskUser
 }
 
-// DiskUser is a pod, the images, or all other files of a disk.
+// DiskUser is a user of a disk: a pod, the images, or all other files.
 type DiskUser struct {
 	Name          string
 	Bytes, Inodes uint64
 }
 
-// holdsRoot and holdsImages are FullDisk.Holds of two file systems.
+// holdsRoot and holdsImages are values in FullDisk.Holds.
 const holdsRoot, holdsImages = "the root directory", "images"
 
 const (
-	// share is the part of a file system, as a divisor, from which a DiskUser is reported; mostUsers is how many are.
+	// share is the divisor of a file system's size that gives the least use of a reported DiskUser; mostUsers is the
+	// maximum number of them.
 	share, mostUsers = 20, 3
 	// usersPatience is how long FullDisks waits for a sample.
 	usersPatience = 2 * time.Second
 )
 
-// FullDisks returns the file systems of the root directory, images, containers and the pods' logs that are full. Only
-// if there are any it makes a sample, unless there is one of the last minute.
+// FullDisks returns the full ones among the file systems of the root directory, images, containers and the pods' logs.
+// Only if there are any, it needs a sample: it uses one that is at most a minute old, or makes one.
 func (s *Sampler) FullDisks(ctx context.Context) []FullDisk {
 	full := s.full(ctx)
 	if len(full) == 0 {

@@ -48,7 +48,7 @@ func (p *Pod) readProcesses(r *counters.Reader, sandbox string, files time.Time,
 		return
 	}
 	interfaces, stats := network(r.ReadFile, "/proc/"+strconv.Itoa(first)+"/net/dev", nil)
-	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // else the PID may be reused
+	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // otherwise the PID may be reused
 		p.Interfaces, p.Network = interfaces, stats
 	}
 }
@@ -56,7 +56,8 @@ func (p *Pod) readProcesses(r *counters.Reader, sandbox string, files time.Time,
 // Files counts the open files of a container's processes.
 type Files struct {
 	Open, Sockets uint64
-	// Limit is the soft limit of open files (RLIMIT_NOFILE) of the first existing process; -1 if there is no limit.
+	// Limit is the soft limit of open files (RLIMIT_NOFILE) of the first process that still exists; -1 if there is no
+	// limit.
 	Limit float64
 }
 
@@ -165,10 +166,11 @@ func disks() []Disk {
 	return list
 }
 
-// foreign are name prefixes of interfaces that lead to containers, and loopback.
+// foreign are name prefixes of the interfaces that don't count as the machine's: those that lead to containers, and
+// loopback.
 var foreign = []string{"lo", "veth", "docker", "nerdctl"}
 
-// hostNetwork returns the counters of the machine's own interfaces: PID 1 is in its network namespace.
+// hostNetwork returns the counters of the machine's own interfaces, from the network namespace of PID 1.
 func hostNetwork() ([]Interface, *statsapi.NetworkStats) {
 	return network(os.ReadFile, "/proc/1/net/dev", foreign)
 }

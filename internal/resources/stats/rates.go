@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// shortest is the minimum window of a rate if there is an older sample. longest is the maximum: older samples say
-	// nothing about the current rate.
+	// shortest is the minimum window of a rate if there is an older sample. longest is the maximum window: older
+	// samples don't show the current rate.
 	shortest, longest = time.Second, 2 * time.Minute
 	// pause is the time between two readings if there is no older sample.
 	pause = 80 * time.Millisecond
 )
 
-// rates computes groups' current CPU usage from consecutive samples. Nothing is measured between samples.
+// rates computes the current CPU usage of groups from consecutive samples. Nothing is measured between samples.
 type rates struct {
 	known map[string]history
 	// at is when the last sample was made.
@@ -50,7 +50,7 @@ func (r *rates) update(s *Sample) {
 			}
 			g.Rate = rate(h.base, now)
 		case made.After(r.at) && s.At.Sub(r.at) <= longest && made.Before(now.at):
-			// The group was created since the last sample, with a usage of 0.
+			// The group was created after the last sample, when its usage was 0.
 			h = history{base: point{made, 0}, last: now}
 			g.Rate = rate(h.base, now)
 		default:

@@ -21,7 +21,7 @@ type collector struct {
 	level   Level
 	descs   []*prometheus.Desc
 	collect func(*Sample, chan<- prometheus.Metric)
-	// failed sends the metric that reports whether there was no sample.
+	// failed sends the metric that reports whether a sample failed.
 	failed func(bool, chan<- prometheus.Metric)
 }
 

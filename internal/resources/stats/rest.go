@@ -12,18 +12,20 @@ import (
 
 // rest computes the system container misc: the machine's usage without that of pods, agent and runtime. The cgroup of
 // the host's processes (systemCgroups) doesn't show this usage: memory stays charged to the group in which a process
-// first touched it, and processes in other groups or started since aren't in it. Figures are read one after the
-// other, so the difference may decrease; counters are kept at their last value then. Page faults count from the first
-// sample on: those since boot are meaningless, and Kubernetes' node e2e suite expects fewer than a billion.
+// first used it, and processes that are in other groups, or were started since, aren't in that cgroup. The figures of
+// groups are read one after the other, so the difference may decrease; in that case, counters keep their last value.
+// Page faults are counted from the first sample on: the number since boot is meaningless, and Kubernetes' node e2e
+// suite expects fewer than a billion.
 type rest struct {
 	cpu, faults, majorFaults uint64
-	// before are the page faults before the first sample; nil until then.
+	// before are the numbers of page faults before the first sample; nil until the first sample.
 	before *[2]uint64
-	// groups has the figures that each group had, by path.
+	// groups records, by path, which figures could be read for each group.
 	groups map[string]measured
 }
 
-// measured is which figures a group had, and for how many consecutive samples some of them have been missing since.
+// measured records which figures could be read for a group, and for how many consecutive samples some of them have been
+// missing since.
 type measured struct {
 	cpu, memory bool
 	missing     int
@@ -32,9 +34,9 @@ type measured struct {
 // maxMissing is for how many samples a group may be unreadable before it counts as removed.
 const maxMissing = 5
 
-// update sets the sample's Rest; its pressure and limits are those of the cgroup of misc. The rates have to be set
-// before. While a group can't be read there is no Rest: the group's usage would count as misc's, and misc's counters
-// can't decrease again.
+// update sets the sample's Rest. The rates have to be set before. Pressure and limits of Rest are those of the cgroup
+// of misc. While a group can't be read, there is no Rest: that group's usage would count as misc's, and the counters of
+// misc can't decrease again.
 func (r *rest) update(s *Sample) {
 	i := slices.IndexFunc(s.System, isMisc)
 	if i < 0 || s.Node.CPU == nil || s.Node.Memory == nil {
@@ -86,7 +88,8 @@ func (r *rest) update(s *Sample) {
 	s.Rest.At, s.Rest.CPU, s.Rest.Memory, s.Rest.Rate = s.Node.At, &cpu, &memory, rate
 }
 
-// misses reports whether figures that the group had are missing, unless it counts as removed.
+// misses reports whether figures are missing that could be read for the group before. A group for which they have been
+// missing for maxMissing samples counts as removed.
 func (r *rest) misses(g *Group) bool {
 	if r.groups == nil {
 		r.groups = map[string]measured{}
@@ -107,7 +110,8 @@ func isMisc(s System) bool { return s.Name == statsapi.SystemContainerMisc }
 
 func (s *System) equals(other System) bool { return other.Path == s.Path && !isMisc(other) }
 
-// isWithin reports whether the group is a descendant of the other: the other's figures include it.
+// isWithin reports whether the group is a descendant of the other group, so that the other's figures include those of
+// the group.
 func (s *System) isWithin(other System) bool {
 	return strings.HasPrefix(s.Path, strings.TrimSuffix(other.Path, "/")+"/") && s.Path != other.Path && !isMisc(other)
 }

@@ -90,7 +90,8 @@ type Sample struct {
 	Node   Group
 	// System are the groups that don't belong to single pods, sorted by name.
 	System []System
-	// Rest is the machine's usage without that of the other System groups, if there is one named misc.
+	// Rest is the machine's usage without that of the other System groups. It is set only if a System group is called
+	// misc.
 	Rest Group
 	// Pods are the pods with a running container, by namespace and name. If several pods have the same name, as while
 	// an old one terminates, the newest is first.
@@ -134,7 +135,7 @@ type Pod struct {
 	// Processes is the number of processes. InSandbox describes those of the sandbox.
 	Processes *uint64
 	InSandbox Running
-	// Ephemeral is the usage of the node's disk that counts as the pod's ephemeral storage.
+	// Ephemeral is the disk usage on the node that counts as the pod's ephemeral storage.
 	Ephemeral *statsapi.FsStats
 
 	observed *pod.Observed
@@ -188,7 +189,7 @@ type paths struct {
 }
 
 const (
-	// walkedFor is how long the usage of a layer or of logs is cached: as long as the kubelet and its runtimes do.
+	// walkedFor is how long the usage of a layer or of logs is cached: as long as by the kubelet and its runtimes.
 	walkedFor = time.Minute
 	// walkPatience is how long a sample waits for directories that have no usage yet, walkRevise how long it waits
 	// for newer usages of the others.

@@ -30,7 +30,7 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 	all := level >= Full
 	root := &sample.Node
 	memory := root.memory()
-	if memory != nil { // the machine's memory is its limit
+	if memory != nil { // for the whole machine, the limit is its memory
 		memory.AvailableBytes = ptr.To(uint64(s.Memory) - min(root.Memory.WorkingSet, uint64(s.Memory)))
 	}
 	out := &statsapi.Summary{
@@ -92,8 +92,9 @@ func (g *Group) cpu() *statsapi.CPUStats {
 		PSI: psi(g.CPUPressure)}
 }
 
-// memory reports the page faults of the group's own processes if the kernel counts these, like the kubelet's summary.
-// Kubernetes' node e2e suite expects fewer than a million for all pods on cgroup v1, however much has run in them.
+// memory converts a group's memory figures. Like the kubelet's summary, it reports the page faults of the group's own
+// processes if the kernel counts them separately. Kubernetes' node e2e suite expects fewer than a million for all pods
+// on cgroup v1, however many processes have run in them.
 func (g *Group) memory() *statsapi.MemoryStats {
 	m := g.Memory
 	if m == nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
-// Tasks are the node's processes, each thread counted.
+// Tasks are the node's processes, where each thread counts as one.
 type Tasks struct {
 	capacity.Tasks
-	// Most are the pods with most of them, the one with most first.
+	// Most are the pods with the most processes, in descending order.
 	Most []PodTasks
 }
 
-// PodTasks are the processes of a pod, each thread counted.
+// PodTasks are the processes of a pod, where each thread counts as one.
 type PodTasks struct {
 	// Name is the pod's namespace and name, Group its control group.
 	Name, Group string
@@ -26,7 +26,7 @@ type PodTasks struct {
 // mostTasks is the number of pods that Sampler.Tasks returns.
 const mostTasks = 3
 
-// Tasks counts the node's processes. It skips what it can't read.
+// Tasks counts the node's processes. Counts that can't be read are omitted.
 func (s *Sampler) Tasks(ctx context.Context) Tasks {
 	out := Tasks{}
 	out.Tasks, _ = capacity.ReadTasks("/") // on error it is zero

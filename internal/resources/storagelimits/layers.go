@@ -31,15 +31,15 @@ type ContainerLayersConfig struct {
 	Meter    Meter
 }
 
-// ContainerLayers measures the writable layers of containers. A runtime collects its statistics about them
-// periodically, often once a minute. If a container's root file system is an overlay mounted on this host, as with
-// containerd, its upper directory is measured directly instead. Its methods are safe for concurrent use.
+// ContainerLayers measures the writable layers of containers. A runtime collects its own statistics about layers only
+// periodically, often once a minute. So if a container's root file system is an overlay that is mounted on this host,
+// as with containerd, its upper directory is measured directly instead. Its methods are safe for concurrent use.
 type ContainerLayers struct {
 	conf ContainerLayersConfig
 
 	mu sync.Mutex
-	// upper maps the IDs of containers to their upper directories, or "" if there is none. It has those of the last
-	// mount table that was read, and of ended containers.
+	// upper maps the IDs of containers to their upper directories, or to "" if there is none. It contains the
+	// containers in the last mount table that was read, and ended containers.
 	upper map[string]string
 }
 
@@ -48,8 +48,9 @@ func NewContainerLayers(c ContainerLayersConfig) *ContainerLayers {
 	return &ContainerLayers{conf: c, upper: map[string]string{}}
 }
 
-// WritableLayer returns the size of a pod's writable layers, by container: of the newest instance that was started. One
-// that has ended is omitted if it has no upper directory: the CRI has statistics of running containers only.
+// WritableLayer returns the sizes of a pod's writable layers by container, each for the newest instance that was
+// started. If that instance has ended and has no upper directory, the container is omitted: the CRI has statistics of
+// running containers only.
 func (l *ContainerLayers) WritableLayer(ctx context.Context, uid types.UID) (map[string]usage.Usage, error) {
 	o := l.conf.Observed.Get(uid)
 	if o == nil {
@@ -74,7 +75,7 @@ func (l *ContainerLayers) WritableLayer(ctx context.Context, uid types.UID) (map
 	return written, errors.Join(errs...)
 }
 
-// written measures the writable layer of a container that was started. measured is false if it has ended and
+// written measures the writable layer of a container that was started. measured is false if the container has ended and
 // has no upper directory.
 func (l *ContainerLayers) written(ctx context.Context, c *pod.Container) (u usage.Usage, measured bool, err error) {
 	dir, err := l.upperOf(ctx, c)
@@ -104,7 +105,7 @@ func (l *ContainerLayers) upperOf(ctx context.Context, c *pod.Container) (string
 	dir, known := l.upper[c.ID]
 	l.mu.Unlock()
 	switch {
-	case known && (dir != "" || !c.Ended()): // the mount goes before a snapshot tells that the container has ended
+	case known && (dir != "" || !c.Ended()): // the mount vanishes before a snapshot reports the container's end
 		return dir, nil
 	case !c.Ended():
 		return l.mounted(c.ID)

@@ -25,8 +25,8 @@ const (
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// immediately is the grace period of an evicted pod: it must not continue to write. As with hard thresholds of node
-// pressure, the pod's own grace period doesn't apply; one second lets the signal arrive.
+// immediately is the grace period of an evicted pod: the pod must not continue to write. As with hard thresholds of
+// node pressure, the pod's own grace period doesn't apply. One second is enough for the signal to arrive.
 const immediately = time.Second
 
 // limits are a pod's limits of local storage.
@@ -79,11 +79,11 @@ func onDisk(v *volume.Instance) *v1.EmptyDirVolumeSource {
 	return nil
 }
 
-// measured is a pod's usage of local storage.
+// measured is the result of measuring a pod's local storage.
 type measured struct {
-	// used is the total usage that was measured.
+	// used is the total of the measured usage.
 	used usage.Usage
-	// share is the highest ratio of usage to limit.
+	// share is the highest ratio of a usage to its limit.
 	share float64
 	// excess is the first exceeded limit; nil if there is none.
 	excess *excess
@@ -170,7 +170,7 @@ func (mgr *Manager) markAssigned(q *measurement, dir string) bool {
 	return true
 }
 
-// counts reports whether a container runs, or is one of those that are started again after their end.
+// counts reports whether a container runs, or is a container that is restarted after its end.
 func (p Pod) counts(name string) bool {
 	c := p.Observed.Newest(name)
 	return c != nil && c.State == pod.ContainerRunning ||
@@ -178,7 +178,7 @@ func (p Pod) counts(name string) bool {
 }
 
 // containers measures the writable layers and logs of a pod's containers, by name. Init and ephemeral containers count
-// only while they run: the pod's limit has no room for those that ended beside the main containers.
+// only while they run: the pod's limit doesn't include room for ended ones in addition to the main containers.
 func (mgr *Manager) containers(ctx context.Context, p Pod) (map[string]usage.Usage, error) {
 	used := map[string]usage.Usage{}
 	layers, err := mgr.Layers.WritableLayer(ctx, p.Pod.UID)

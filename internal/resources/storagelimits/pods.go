@@ -29,8 +29,8 @@ type Node struct {
 	InCluster bool
 }
 
-// Pods lists the pods that may be writing to the disk, or will once a container is started again, but for those that
-// are never evicted.
+// Pods lists the pods that are writing to the disk, or may do so once a container is restarted. Pods that are never
+// evicted are omitted.
 func (n Node) Pods() []Pod {
 	mounted := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {

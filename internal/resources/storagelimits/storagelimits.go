@@ -71,7 +71,7 @@ const (
 	// period is the kubelet's interval for eviction signals.
 	period = 10 * time.Second
 	// quietPeriod is for unchanged pods far from their limits: the interval of the kubelet's volume statistics
-	// (volumeStatsAggPeriod), which its evictions are based on.
+	// (volumeStatsAggPeriod), on which the kubelet's evictions are based.
 	quietPeriod = time.Minute
 	// longestPeriod is for pods that take long to measure.
 	longestPeriod = 10 * time.Minute
@@ -161,7 +161,7 @@ func (mgr *Manager) Run(ctx context.Context) error {
 		for _, w := range due {
 			measuring.Go(func() {
 				mgr.check(ctx, w.pod, w.measurement)
-				mgr.debounce.Wake() // it is due again at some time
+				mgr.debounce.Wake() // so that Run schedules the pod's next measurement
 			})
 		}
 		if !mgr.debounce.Await(ctx, began, next) {
@@ -213,7 +213,7 @@ func (mgr *Manager) due(now time.Time) (list []work, next time.Time) {
 			mgr.measurements[uid] = q
 		}
 		switch {
-		case q.busy: // wakes Run when it has ended
+		case q.busy: // the running measurement wakes Run at its end
 		case !q.next.After(now):
 			q.busy = true
 			list = append(list, work{p, q})
@@ -279,13 +279,13 @@ func (mgr *Manager) decide(p *v1.Pod, q *measurement, m measured, began time.Tim
 	return true
 }
 
-// schedule sets the next measurement: the nearer the usage is to a limit, the sooner; the longer the measurement
-// took, the later.
+// schedule sets the time of the next measurement. The nearer the usage is to a limit, the earlier it is; the longer the
+// last measurement took, the later.
 func (q *measurement) schedule(m measured, now time.Time, took time.Duration) {
 	const (
 		near      = 0.8
 		far       = 0.5
-		nearPause = 2 // times as long as measuring takes
+		nearPause = 2 // factors of the duration of a measurement
 		pause     = 10
 	)
 	quiet := m.used == q.used && m.share < far

@@ -189,7 +189,7 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 	}
 	m.Limit, m.SwapLimit = Unlimited, Unlimited
 	m.Usage, err = r.value("memory", group, "memory.current")
-	if group == "/" && errors.Is(err, fs.ErrNotExist) { // in a container, the root is a group as any other
+	if group == "/" && errors.Is(err, fs.ErrNotExist) { // in a container, "/" is a group like any other
 		return r.machineMemory(m)
 	}
 	if err != nil {

@@ -135,7 +135,8 @@ func (r *Reader) enter(controller, group string) (err error) {
 	return err
 }
 
-// leave closes the directory: by the next call, another group may have the same name.
+// leave closes the group's directory: before the next call, the group may be replaced by another one with the same
+// name.
 func (r *Reader) leave() {
 	if r.isOpen {
 		_ = unix.Close(r.dir)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Figures are the kernel's counters of a group and its children. A part that couldn't be read is nil.
+// Figures are the kernel's counters of a group, including its children. A part that couldn't be read is nil.
 type Figures struct {
 	// At is when the counters were read.
 	At     time.Time
@@ -53,8 +53,8 @@ type Memory struct {
 	ActiveFile, InactiveFile uint64
 	// PageFaults and MajorPageFaults count since the group was created, including its children.
 	PageFaults, MajorPageFaults uint64
-	// OwnPageFaults and OwnMajorPageFaults count the group's own processes. Cgroup v2 doesn't count these separately:
-	// both include the children.
+	// OwnPageFaults and OwnMajorPageFaults count only the group's own processes. On cgroup v2, which doesn't count
+	// these separately, both include the children.
 	OwnPageFaults, OwnMajorPageFaults uint64
 	// Limit is the group's own limit, or Unlimited.
 	Limit uint64
@@ -110,7 +110,7 @@ type Reader struct {
 	mounts   map[string]string
 	buf      []byte
 	pressure bool
-	// dir is the open directory of a group if isOpen is set. dirOf are its hierarchy's mount point and the group's
+	// dir is the open directory of a group if isOpen is set. dirOf is the mount point of its hierarchy and the group's
 	// name.
 	dir    int
 	isOpen bool
@@ -127,9 +127,9 @@ func New(v2 bool, mounts map[string]string) *Reader {
 	return r
 }
 
-// ContainerGroups returns the names of the groups in a pod's group, by ID, that runtimes create for its sandbox and
-// containers: depending on the driver, a directory ID or PREFIX-ID, or a scope PREFIX-ID.scope. It skips groups of
-// the runtime's own processes (conmon).
+// ContainerGroups returns the names of the groups, in a pod's group, that the runtime has created for the pod's sandbox
+// and containers, by the ID of the sandbox or container. Depending on the driver, such a group is a directory ID or
+// PREFIX-ID, or a scope PREFIX-ID.scope. Groups of the runtime's own processes (conmon) are omitted.
 func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 	entries, err := os.ReadDir(filepath.Join(r.mounts["memory"], pod))
 	if err != nil {
@@ -156,15 +156,16 @@ func (r *Reader) Made(group string) time.Time {
 	return info.ModTime()
 }
 
-// Processes returns the processes of the group and of its children: a container may have created some. The group's
-// own processes come first.
+// Processes returns the processes of the group and of its children, which the container itself may have created. The
+// group's own processes come first.
 func (r *Reader) Processes(group string) ([]int, error) {
 	list, err := r.ownProcesses(group)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(r.mounts["memory"], group)
-	// A cgroup directory has two links and one for each child. Most have no child, but dozens of files.
+	// The link count of a cgroup directory is two plus the number of its children. Most groups have no child, but
+	// dozens of files, so this saves reading the directory.
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
 		return list, &fs.PathError{Op: "stat", Path: dir, Err: err}
@@ -203,7 +204,8 @@ func (r *Reader) ownProcesses(group string) ([]int, error) {
 	return list, nil
 }
 
-// Memory reads a group's memory usage, without limits. In a container, the group "/" is the container's.
+// Memory reads a group's memory usage, without limits. If the agent runs in a container, the group "/" is the
+// container's group.
 func (r *Reader) Memory(group string) (Memory, error) {
 	defer r.leave()
 	var m Memory

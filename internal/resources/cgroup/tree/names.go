@@ -50,8 +50,8 @@ func (t *Tree) QoSCgroup(class v1.PodQOSClass) string {
 	return t.Driver.path(t.elements(class))
 }
 
-// CgroupParent returns the pod's group in the driver's form, a path or the name of the last slice, for CRI
-// LinuxPodSandboxConfig.cgroup_parent: the runtime creates the groups of the sandbox and containers in it.
+// CgroupParent returns the value of CRI LinuxPodSandboxConfig.cgroup_parent for the pod: the pod's group in the form of
+// the driver, a path or the name of the last slice. The runtime creates the groups of the sandbox and containers in it.
 func (t *Tree) CgroupParent(p *v1.Pod) string {
 	if t.Driver == DriverSystemd {
 		return path.Base(t.Group(p))
@@ -120,8 +120,8 @@ func sliceRoot(group string) []string {
 	return strings.FieldsFunc(strings.ReplaceAll(group, "-", "_"), func(r rune) bool { return r == '/' })
 }
 
-// slicePart escapes text as one part of a name: a dash as an underscore, and other bytes than letters, digits, dots
-// and colons as \xNN.
+// slicePart escapes a text so that it is one part of a slice's name: a dash becomes an underscore, and bytes other than
+// letters, digits, dots and colons become \xNN.
 func slicePart(text string) string {
 	var b strings.Builder
 	for i := range len(text) {

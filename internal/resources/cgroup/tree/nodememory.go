@@ -15,7 +15,8 @@ import (
 
 // NodeMemory is the memory that all pods and the host's other processes share.
 type NodeMemory struct {
-	// Group is the group with this usage and limit: "/" is the machine, or in a container that container's group.
+	// Group is the group whose usage and limit these are. "/" is the machine or, if the agent runs in a container, the
+	// container's group.
 	Group string
 	// Memory.Limit is never more than the machine's memory.
 	counters.Memory
@@ -24,9 +25,9 @@ type NodeMemory struct {
 // Available returns how much of the limit isn't part of the working set, in bytes.
 func (n *NodeMemory) Available() uint64 { return n.Limit - min(n.WorkingSet, n.Limit) }
 
-// NodeMemory returns the machine's memory or, if less is available there, that of a group with a limit: the agent's
-// container, the parent of kubepods or a group above it. MemAvailable of /proc/meminfo isn't part of it: it counts page
-// cache differently from the kubelet, and ignores groups' limits.
+// NodeMemory returns the memory of the machine or, if less is available there, of a group with a limit: the agent's
+// container, the parent of kubepods or a group above it. It doesn't use MemAvailable of /proc/meminfo, which counts
+// page cache differently from the kubelet and ignores the limits of groups.
 func (t *Tree) NodeMemory(r *counters.Reader) (NodeMemory, error) {
 	var least NodeMemory
 	for group := path.Dir(t.PodsGroup()); ; group = path.Dir(group) {
@@ -46,10 +47,10 @@ func (t *Tree) NodeMemory(r *counters.Reader) (NodeMemory, error) {
 	}
 }
 
-// MemoryFiles are the places where the kernel reports events about the memory of a group (package host/alarm). They
-// may not exist: on cgroup v1, for example, not every runtime creates groups on cgroup v2, too.
+// MemoryFiles are the files by which the kernel reports events about the memory of a group (package host/alarm). They
+// may not exist: with cgroup v1 and v2 on one host, for example, not every runtime creates its groups on v2, too.
 type MemoryFiles struct {
-	// Thresholds is the group's directory on cgroup v1, which has thresholds of the usage; empty on v2.
+	// Thresholds is the group's directory on cgroup v1, which supports thresholds of the usage; empty on v2.
 	Thresholds string
 	// Events is the group's memory.events; empty on cgroup v1, and for the machine.
 	Events string
@@ -57,7 +58,7 @@ type MemoryFiles struct {
 	Pressure string
 }
 
-// MemoryFiles returns these places for a group.
+// MemoryFiles returns the MemoryFiles of a group.
 func (t *Tree) MemoryFiles(ctx context.Context, group string) (MemoryFiles, error) {
 	l, err := t.Layout(ctx)
 	if err != nil {

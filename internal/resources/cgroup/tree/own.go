@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
-// OwnLimits are the limits of the groups that this process is in, and of the groups above these.
+// OwnLimits are the limits of the groups that this process is in, and of the ancestors of these groups.
 type OwnLimits struct {
 	// Memory is the lowest limit of memory, in bytes, or counters.Unlimited.
 	Memory uint64

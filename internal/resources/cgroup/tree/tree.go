@@ -44,8 +44,8 @@ func New(driver Driver, root string, memory int64) *Tree {
 		layout: sync.OnceValues(Find)}
 }
 
-// Layout returns this host's cgroup mounts, unless ctx has ended. It reads the mount table once: they can't change
-// while pods run.
+// Layout returns this host's cgroup mounts, unless ctx has ended. It reads the mount table only once: cgroup mounts
+// can't change while pods run.
 func (t *Tree) Layout(ctx context.Context) (Layout, error) {
 	if err := ctx.Err(); err != nil {
 		return Layout{}, err

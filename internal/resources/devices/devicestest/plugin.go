@@ -24,13 +24,13 @@ type Plugin struct {
 	api.UnsafeDevicePluginServer
 	t   testing.TB
 	dir string
-	// Resource is the resource that it registers. The other fields determine its responses. While the plugin is
+	// Resource is the resource that the plugin registers. The other fields determine its responses. While the plugin is
 	// served, change them only with Will and Set.
 	Resource string
 	Options  *api.DevicePluginOptions
 	Devices  []*api.Device
-	// Preferred is the response of GetPreferredAllocation, which is empty with NoPreference. Answer returns the
-	// response of Allocate for a container. Answers is the number of such responses in a call, 1 if it is 0.
+	// Preferred is the response of GetPreferredAllocation; with NoPreference, the response is empty. Answer returns the
+	// response of Allocate for a container. Answers is the number of such responses in a call of Allocate; 0 means 1.
 	Preferred    []string
 	NoPreference bool
 	Answer       func(ids []string) *api.ContainerAllocateResponse
@@ -39,10 +39,12 @@ type Plugin struct {
 	// value when it starts to wait.
 	OptionsErr, ListErr, AllocateErr, PrestartErr error
 	Hangs                                         chan struct{}
-	// Mute suppresses lists of devices. Stuck makes the named method wait until its caller gives up.
+	// Mute means that the plugin sends no lists of devices. Stuck makes the named method wait until its caller gives
+	// up.
 	Mute  bool
 	Stuck string
-	// Prestarted are the arguments of PreStartContainer, Asked the available devices of GetPreferredAllocation.
+	// Prestarted are the arguments of all calls of PreStartContainer, Asked the available devices in all calls of
+	// GetPreferredAllocation.
 	Prestarted, Asked [][]string
 
 	mu        sync.Mutex
@@ -148,7 +150,7 @@ func (f *Plugin) Announce(registry string) {
 	f.t.Cleanup(func() { server.Stop(); <-served })
 }
 
-// announcement is the service at that socket.
+// announcement is the registration service at the socket that Announce creates.
 type announcement struct {
 	pluginregistration.UnsafeRegistrationServer
 	*Plugin
@@ -186,8 +188,8 @@ func (f *Plugin) Set(change func()) {
 	f.changed = make(chan struct{})
 }
 
-// stuck waits until the caller of a method named in Stuck gives up. The returned error may reach the caller before
-// the caller's own timeout.
+// stuck waits until the caller of a method named in Stuck gives up. The returned error may reach the caller before its
+// own timeout does.
 func (f *Plugin) stuck(ctx context.Context, call string) error {
 	f.mu.Lock()
 	stuck := f.Stuck == call
