@@ -14,7 +14,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
-	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -59,9 +58,6 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 			}
 			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain() &&
 				(f.had[keyBoot] == "" || f.had[keyBoot] == p.drivers.conf.BootID)
-			if device := f.had[keyDevice]; device != "" {
-				want[keyDevice] = device // forget still has to check this device if the driver refuses the call
-			}
 			if !stays {
 				if err := want.create(h.dir, p.drivers.conf.BootID); err != nil {
 					return err
@@ -124,18 +120,6 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 	}
 	driver := had[keyDriver]
 	p.drivers.note(r.dir, driver)
-	if had[keyUncertain] == released {
-		return p.forget(ctx, r.dir, r.name)
-	}
-	if r.name == stageName && isMount(r.dir, r.name) {
-		device, err := deviceAt(r.dir, r.name)
-		if err != nil {
-			return err
-		}
-		if device != "" {
-			had[keyDevice] = device
-		}
-	}
 	err = p.drivers.call(ctx, driver, r.method, r.say, func(ctx context.Context, by *registration) error {
 		if !torn { // an unreadable record is left alone: a volume with such a record isn't used without another call
 			// On a full disk, the record can't be written, but volumes are released all the same.
@@ -181,26 +165,10 @@ func (p Plugin) Forget(ctx context.Context, dir string, staged bool) error {
 	return p.forget(ctx, dir, targetName)
 }
 
-// forget removes the record and the directory of a volume that no driver holds at this place any more. As long as the
-// volume's device is mounted elsewhere, it returns an error and keeps the record, because the device must not be
-// detached.
+// forget removes the record and the directory of a volume that no driver holds at this place any more.
 func (p Plugin) forget(ctx context.Context, dir, name string) error {
 	if err := teardown.Remove(ctx, dir, name); err != nil {
 		return err
-	}
-	if had, err := readRecord(dir); err == nil && had[keyDevice] != "" {
-		other, err := mountOf(had[keyDevice])
-		if err != nil {
-			return err
-		}
-		if other != "" {
-			if err := had.set(dir, released, had[keyBoot]); err != nil {
-				return err
-			}
-			p.drivers.setUncertain(dir, false)
-			return fmt.Errorf("its device (%s) is still mounted at %s, so that it can't be detached: unmount it there",
-				had[keyDevice], other)
-		}
 	}
 	if err := removeRecord(dir); err != nil {
 		return err
@@ -229,37 +197,6 @@ func (p Plugin) read(dir string) (record, error) {
 		had[keyAttachment] = detached
 	}
 	return had, err
-}
-
-// deviceAt returns the device that is mounted at a place, as MAJOR:MINOR. It returns an empty string if the mount is a
-// bind mount of a directory, or of the file system that contains the place: the device of such a mount is also mounted
-// elsewhere.
-func deviceAt(dir, name string) (string, error) {
-	dir, err := filepath.EvalSymlinks(dir) // the mount table has no symbolic links
-	if err != nil {
-		return "", err
-	}
-	at, err := mounts.On(filepath.Join(dir, name))
-	if err != nil || at[0].Root != "/" {
-		return "", err
-	}
-	for _, around := range at[1:] {
-		if around.Point != at[0].Point && around.Device() == at[0].Device() {
-			return "", nil
-		}
-	}
-	return at[0].Device(), nil
-}
-
-// mountOf returns a path at which the device is mounted; empty if there is none.
-func mountOf(device string) (string, error) {
-	all, err := mounts.List("")
-	for _, m := range all {
-		if m.Device() == device {
-			return m.Point, nil
-		}
-	}
-	return "", err
 }
 
 // isMount reports whether something is mounted at a place. It doesn't access the mounted file system.

@@ -36,14 +36,12 @@ const (
 	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
 	// says whether a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which the
 	// driver was last called to hold the volume. keyAttachment is the UID of the VolumeAttachment of an attached
-	// volume; keyContext says that it has a publish_context. keyDevice is the device, as MAJOR:MINOR, that was mounted
-	// where the volume was staged. The kubelet has none of them, and ignores them.
+	// volume; keyContext says that it has a publish_context. The kubelet has none of them, and ignores them.
 	keyArguments  = "deckhand.io/arguments"
 	keyUncertain  = "deckhand.io/uncertain"
 	keyBoot       = "deckhand.io/boot"
 	keyAttachment = "deckhand.io/attachment"
 	keyContext    = "deckhand.io/publish-context"
-	keyDevice     = "deckhand.io/device"
 )
 
 // maxRecord is the maximum size of a record in bytes.
@@ -79,12 +77,10 @@ func (r record) attachedOtherwise(other record) bool {
 	return r[keyAttachment] != "" && other[keyAttachment] != "" && r[keyAttachment] != other[keyAttachment]
 }
 
-// Values of keyUncertain. They have the same length: see set. released says that the driver has released the volume,
-// but its device is still mounted elsewhere.
+// Values of keyUncertain. They have the same length: see set.
 const (
 	uncertain = "true"
 	certain   = "none"
-	released  = "gone"
 )
 
 // detached is a value of keyAttachment that exists only in memory, for a device that was detached after it was staged.
