@@ -144,10 +144,6 @@ type Attacher interface {
 	Stager
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
-	// Detached reports to the plugin that the volume with this key isn't attached any more, although it is in use. The
-	// volume's device is useless from then on, even if the volume is attached again. A device that no pod uses is then
-	// staged again.
-	Detached(key string)
 }
 
 // UniqueName is the name of a volume with this key in the lists of attached volumes of a Node.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -79,8 +77,7 @@ type attaching struct {
 	// object is the VolumeAttachment, and err the error of reading it.
 	object *storagev1.VolumeAttachment
 	err    error
-	// held says that the agent has used an attachment of the volume in this boot and has its publish_context, and that
-	// the volume hasn't been detached since.
+	// held says that the agent has used an attachment of the volume in this boot and has its publish_context.
 	held bool
 }
 
@@ -169,9 +166,6 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 			a.object = nil
 		}
 	}
-	if a.detached { // the manager may not have detected the detachment yet
-		p.Detached(s.key())
-	}
 	use, cause := a.next()
 	switch {
 	case use == useHeld:
@@ -189,21 +183,6 @@ func (p Plugin) attachment(ctx context.Context, from object.View, d *storagev1.C
 	}
 }
 
-// Detached implements volume.Attacher.
-func (p Plugin) Detached(key string) {
-	had := recordOf(key)
-	if had == nil {
-		return
-	}
-	dir := p.device(&source{driver: had[keyDriver], handle: had[keyHandle]})
-	p.drivers.mu.Lock()
-	defer p.drivers.mu.Unlock()
-	if _, err := os.Lstat(filepath.Join(dir, recordName)); err == nil { // else nothing is staged
-		p.drivers.detached[dir] = true
-	}
-	delete(p.drivers.attachments, key)
-}
-
 // held returns the attachment that the agent has used for the volume in this boot.
 func (p Plugin) held(s *source, dir string) (attachment, bool) {
 	p.drivers.mu.Lock()
@@ -212,10 +191,10 @@ func (p Plugin) held(s *source, dir string) (attachment, bool) {
 	if ok {
 		return at, true
 	}
-	had, err := p.read(dir)
+	had, err := readRecord(dir)
 	boot := p.drivers.conf.BootID
 	ok = err == nil && had.certain() && had[keyHandle] == s.handle && boot != "" && had[keyBoot] == boot &&
-		had[keyAttachment] != "" && had[keyAttachment] != detached && had[keyContext] == ""
+		had[keyAttachment] != "" && had[keyContext] == ""
 	return attachment{uid: had[keyAttachment]}, ok
 }
 

@@ -128,8 +128,6 @@ func TestNextAttachment(t *testing.T) {
 		"another, staged, in use":        {found{had: had, shared: true, used: true}, "new", blocked},
 		"another, published, in use":     {found{had: had, mounted: true, used: true}, "new", blocked},
 		"another, not mounted, in use":   {found{had: had, used: true}, "new", undo},
-		"attached again, in use":         {found{had: record{keyDriver: "d", keyHandle: "h", keyAttachment: detached, keyBoot: "this"}, shared: true, used: true}, "old", blocked},
-		"attached again":                 {found{had: record{keyDriver: "d", keyHandle: "h", keyAttachment: detached, keyBoot: "this"}, shared: true}, "old", undo},
 		"containers use it, not asked":   {found{had: had, mounted: true, used: true}, "", keep},
 		"staged by a kubelet":            {found{had: record{keyDriver: "d", keyHandle: "h"}, mounted: true, shared: true}, "new", keep},
 		"no record":                      {found{err: os.ErrNotExist}, "new", begin},

@@ -84,8 +84,6 @@ type Drivers struct {
 	// uncertain has the directories of volumes whose release has begun. Their records may not contain this fact,
 	// because they can't be written on a full disk.
 	uncertain map[string]bool
-	// detached has the directories of devices that were detached since they were staged.
-	detached map[string]bool
 }
 
 // driver is one driver's name with its registrations and facts.
@@ -134,7 +132,7 @@ func NewDrivers(c Config) *Drivers {
 	c.Patience, c.Written = cmp.Or(c.Patience, 2*time.Minute), cmp.Or(c.Written, 30*time.Second)
 	c.Absent = cmp.Or(c.Absent, time.Minute)
 	return &Drivers{conf: c, look: wake.NewSlot(), names: map[string]*driver{}, volumes: map[string]string{},
-		attachments: map[string]attachment{}, uncertain: map[string]bool{}, detached: map[string]bool{}}
+		attachments: map[string]attachment{}, uncertain: map[string]bool{}}
 }
 
 // Run removes drivers that have been gone for long enough from the node's objects, until ctx ends. Then it closes the
@@ -452,7 +450,6 @@ func (d *Drivers) note(dir, name string) {
 	if name == "" {
 		delete(d.volumes, dir)
 		delete(d.uncertain, dir)
-		delete(d.detached, dir)
 	} else {
 		d.volumes[dir] = name
 	}
@@ -470,10 +467,9 @@ func (d *Drivers) setUncertain(dir string, uncertain bool) {
 	}
 }
 
-// doubts returns facts about the volume in this directory that its record may not contain: uncertain says that its
-// release has begun, detached that its device was detached after it was staged.
-func (d *Drivers) doubts(dir string) (uncertain, detached bool) {
+// isUncertain reports whether the release of the volume in this directory has begun.
+func (d *Drivers) isUncertain(dir string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.uncertain[dir], d.detached[dir]
+	return d.uncertain[dir]
 }

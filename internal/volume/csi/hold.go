@@ -185,16 +185,11 @@ func (p Plugin) find(dir, name string, used bool) found {
 	return found{had: had, err: err, mounted: isMount(dir, name), used: used, shared: name == stageName}
 }
 
-// read reads a record like readRecord, and then corrects it by facts in memory: if a release has begun, the record says
-// so even if it couldn't be written; if the device was detached, the value of keyAttachment is the constant detached.
+// read reads a record like readRecord. If a release has begun, the record says so even if it couldn't be written.
 func (p Plugin) read(dir string) (record, error) {
 	had, err := readRecord(dir)
-	released, lost := p.drivers.doubts(dir)
-	if err == nil && released {
+	if err == nil && p.drivers.isUncertain(dir) {
 		had[keyUncertain] = uncertain
-	}
-	if err == nil && lost {
-		had[keyAttachment] = detached
 	}
 	return had, err
 }

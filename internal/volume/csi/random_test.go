@@ -119,9 +119,6 @@ func (s *sequence) step() {
 	switch n := s.random.IntN(steps); {
 	case n >= 20:
 		what = s.change(s.random)
-		if !s.listed { // as the manager does
-			s.plugin.Detached(s.key())
-		}
 	case n < 7:
 		what = "mount " + string(q.UID)
 		if err := s.use(q); err == nil {

@@ -83,10 +83,6 @@ const (
 	certain   = "none"
 )
 
-// detached is a value of keyAttachment that exists only in memory, for a device that was detached after it was staged.
-// It differs from the UID of every VolumeAttachment, even if the volume is attached by the same VolumeAttachment again.
-const detached = "detached"
-
 // certain reports whether the last call for the volume has succeeded.
 func (r record) certain() bool { return r[keyUncertain] == "" || r[keyUncertain] == certain }
 

@@ -61,20 +61,14 @@ func isAttachment(o pod.Object) bool {
 	return o == pod.Object{} || o.Kind == string(object.VolumeAttachment)
 }
 
-// reportDetached reports to the plugins which of the volumes in use were detached, and records an event for each
-// mounted one. The containers with such a volume run on: only their end would free the volume, and the volume may be
-// attached again.
+// reportDetached records an event for each mounted volume that was detached. The containers with such a volume run on:
+// only their end would free the volume, and the volume may be attached again.
 func (m *Manager) reportDetached() {
 	if m.conf.Attached == nil {
 		return
 	}
 	var lost []*volumestate.Mounted
 	m.mu.Lock()
-	for _, name := range m.held.List() {
-		if m.conf.Attached.Detached(name) {
-			m.stages.Detached(name)
-		}
-	}
 	before := m.detached
 	m.detached = map[volumestate.Place]bool{}
 	for _, e := range m.actual.All() {

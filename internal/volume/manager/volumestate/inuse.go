@@ -150,25 +150,11 @@ func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 // maybeInUse reports whether a note or record that can't be read may belong to the volume, so that the volume may be in
 // use. s.mu is held.
 func (s *Stages) maybeInUse(name v1.UniqueVolumeName) bool {
-	a, key := s.named(name)
-	return a != nil && (s.unsure[anything] || s.unsure[a.Name()] ||
-		s.unsure[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
-}
-
-// named returns the plugin and the key of a volume; nil if this build doesn't have the plugin.
-func (s *Stages) named(name v1.UniqueVolumeName) (a volume.Attacher, key string) {
-	a = s.attacher(func(a volume.Attacher) (is bool) {
-		key, is = strings.CutPrefix(string(name), a.Name()+"/")
-		return is
-	})
-	return a, key
-}
-
-// Detached reports to the plugin that the volume was detached.
-func (s *Stages) Detached(name v1.UniqueVolumeName) {
-	if a, key := s.named(name); a != nil {
-		a.Detached(key)
-	}
+	return s.attacher(func(a volume.Attacher) bool {
+		key, ok := strings.CutPrefix(string(name), a.Name()+"/")
+		return ok && (s.unsure[anything] || s.unsure[a.Name()] ||
+			s.unsure[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
+	}) != nil
 }
 
 // Holds reports whether the volume may be in use as an attached volume, according to the notes on disk.
