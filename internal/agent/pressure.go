@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,10 +93,16 @@ func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts)
 		Log: b.log.WithName("disks")}), nil
 }
 
+// reclaimIn is the timeout for removing what isn't used.
+const reclaimIn = 30 * time.Second
+
 // reclaiming returns the function that removes dead containers and unused images, and returns once their space is free.
 func reclaiming(dead *containergc.Keeper, layers engine.Engine,
 	images *gc.Collector) func(context.Context, pressure.Reclaim) error {
 	return func(ctx context.Context, what pressure.Reclaim) error {
+		// No pod is evicted meanwhile, also none for memory.
+		ctx, cancel := context.WithTimeout(ctx, reclaimIn)
+		defer cancel()
 		if what == pressure.DeadContainers {
 			if err := dead.FreeNow(ctx); err != nil {
 				return err

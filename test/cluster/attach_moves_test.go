@@ -121,9 +121,12 @@ func checkMoves(t *testing.T, rigs []*attachRig, moves int) {
 		}
 		controllers := attached[reported].at.Sub(inUse[released].answered)
 		ours := c.Began.Sub(before.Ended) - controllers
-		if took = append(took, ours); controllers < 0 || ours > time.Second {
+		if took = append(took, ours); controllers < 0 {
 			t.Errorf("move %d took the agents %s and the controllers %s", i/2, ours, controllers)
 		}
+	}
+	if ours := slices.Min(took); ours > time.Second { // the shortest one: other programs may delay a move
+		t.Errorf("each move took the agents %s or more", ours)
 	}
 	t.Logf("from NodeUnstageVolume's end to NodeStageVolume, without the controllers' time: %v", took)
 }

@@ -625,12 +625,7 @@ func (r *attachRig) takeCalls() {
 // clearVolumes removes all claims and volumes.
 func (r *attachRig) clearVolumes() {
 	r.t.Helper()
-	for _, path := range []string{claimsPath, volumesPath} {
-		if err := r.api.remove(r.t.Context(), path, metav1.DeleteOptions{}); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	r.kubectl("delete", "csidriver", "--all", "--timeout=60s")
+	r.kubectl("delete", "persistentvolumeclaims,persistentvolumes,csidrivers", "--all", "--timeout=60s")
 }
 
 // lists is a field of the node's status that is a list of volumes, as one call set it.

@@ -130,12 +130,12 @@ func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	if err != nil {
 		return err
 	}
-	slots := s.turns
 	if durable {
-		defer s.writing(path)()
-		slots = s.durable
+		defer turn(s.durable)()
+		defer s.writing(path)() // not while it waits for its turn: then others write
+	} else {
+		defer turn(s.turns)()
 	}
-	defer turn(slots)()
 	if err := s.refusal(path); err != nil {
 		return err
 	}

@@ -105,21 +105,21 @@ func (w *Writes) Run(ctx context.Context) error {
 // hangs; zero if there is none, or one hangs already.
 func (w *Writes) report() (after time.Duration) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	p := w.oldest()
 	if p != nil {
 		after = patience - time.Since(p.began)
 	}
-	switch hangs := p != nil && after <= 0; {
-	case hangs && !w.hanging:
-		w.log.Info("The disk doesn't answer: a write hasn't returned. Running pods run on", "path", p.path)
+	hangs, hung := p != nil && after <= 0, w.hanging
+	w.hanging = hangs
+	w.mu.Unlock() // the log may be on the same disk
+	switch {
+	case hangs && !hung:
 		w.events.NodeEvent("Warning", pod.ReasonStorageFailed, fmt.Sprintf("The disk doesn't answer: a write of %s "+
 			"hasn't returned since %s. Running pods run on; those wait whose state has to be on disk",
 			p.path, p.began.UTC().Format(time.RFC3339)))
-		w.hanging = true
-	case !hangs && w.hanging:
+		w.log.Info("The disk doesn't answer: a write hasn't returned. Running pods run on", "path", p.path)
+	case !hangs && hung:
 		w.log.Info("The disk answers again")
-		w.hanging = false
 	}
 	return max(after, 0)
 }

@@ -57,6 +57,7 @@ type NodePodsConfig struct {
 	Desired  *desired.Merger
 	Observed interface {
 		Get(types.UID) *pod.Observed
+		All() []*pod.Observed
 	}
 	Allocations interface {
 		Get(types.UID) *pod.Allocation
@@ -114,7 +115,7 @@ func NewNodePods(c NodePodsConfig) *NodePods {
 // last measured amount is used, or 0.
 func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 	set := n.Desired.Current()
-	if !set.Listed {
+	if !set.Listed || !set.Synced && n.unlisted(set) {
 		return nil, errUnlisted
 	}
 	volumes := map[types.UID][]volume.Instance{}
@@ -142,6 +143,12 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 		}
 	}
 	return list, nil
+}
+
+// unlisted reports whether a pod runs that no source has listed. While a source can't be reached, the pod may be wanted
+// and use the most: another pod must not be ended in its place.
+func (n *NodePods) unlisted(set *desired.Set) bool {
+	return slices.ContainsFunc(n.Observed.All(), func(o *pod.Observed) bool { return o.Active() && !set.Has(o.UID) })
 }
 
 var errUnlisted = errors.New("not all sources of pods were read yet")

@@ -2,6 +2,7 @@ package pressure_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,6 +78,8 @@ type runtimeOf map[types.UID]*pod.Observed
 
 func (r runtimeOf) Get(uid types.UID) *pod.Observed { return r[uid] }
 
+func (r runtimeOf) All() []*pod.Observed { return slices.Collect(maps.Values(r)) }
+
 func (h *host) seen() runtimeOf { return h.observed }
 
 type noAllocations struct{}
@@ -116,6 +119,25 @@ func (h *host) walks() string {
 	list := strings.Join(h.measured, " ")
 	h.measured = nil
 	return list
+}
+
+// TestUnlistedPods: while an API server can't be reached, pods of an earlier agent are candidates, but only if all pods
+// that run are listed.
+func TestUnlistedPods(t *testing.T) {
+	h := &host{Merger: desired.New(logr.Discard(), pod.SourceFile, pod.SourceAPI), observed: map[types.UID]*pod.Observed{}}
+	h.add("a")
+	n := h.pods()
+	if _, err := n.Pods(t.Context(), Needs{}); err == nil {
+		t.Error("pods of the API server may be missing")
+	}
+	h.Report(desired.Report{Source: pod.SourceAPI, Pending: true, Away: true})
+	list(t, n, Needs{})
+	h.observed["stranger"] = &pod.Observed{UID: "stranger", Containers: []pod.Container{{State: pod.ContainerRunning}}}
+	if _, err := n.Pods(t.Context(), Needs{}); err == nil {
+		t.Error("a pod runs that isn't listed")
+	}
+	h.Report(desired.Report{Source: pod.SourceAPI})
+	list(t, n, Needs{}) // the pod is being removed
 }
 
 func list(t *testing.T, n *NodePods, needs Needs) map[string]Pod {

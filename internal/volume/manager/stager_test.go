@@ -143,11 +143,17 @@ func (w *world) devices() []string {
 	return names
 }
 
-// nothingStaged reports whether neither a device nor a record of one is left.
-func (w *world) nothingStaged() bool {
+// staged lists the records of staged devices.
+func (w *world) staged() []os.DirEntry {
 	records, err := os.ReadDir(filepath.Join(w.root, "staged"))
-	return (err == nil || errors.Is(err, fs.ErrNotExist)) && len(records)+len(w.devices()) == 0
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	return records
 }
+
+// nothingStaged reports whether neither a device nor a record of one is left.
+func (w *world) nothingStaged() bool { return len(w.devices()) == 0 && len(w.staged()) == 0 }
 
 func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
 	w := newWorld(t)
@@ -231,7 +237,7 @@ func TestDevicesOfPodsThatWentWithoutATrace(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(w.root, "pods/uid-a")))
 	must(t, os.MkdirAll(filepath.Join(w.root, "plugins/kubernetes.io/share/its-own"), 0o750))
 	m, _ = w.start(w.shareConfig(s))
-	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 2 })
+	eventually(t, "the device is taken away", func() bool { return len(w.devices()) == 2 && len(w.staged()) == 1 })
 	if s.count("unstage one") != 1 || s.count("unstage two") != 0 || !slices.Contains(w.devices(), "its-own") {
 		t.Errorf("devices %v, calls: %v", w.devices(), s.calls)
 	}

@@ -49,6 +49,9 @@ func (v View) becauseOfDisks(ctx context.Context) []string {
 
 // becauseOfHang returns a disk that doesn't answer as the cause of an action that writes to it.
 func (v View) becauseOfHang(w *pod.Wait) []string {
+	if w.Code != pod.WaitAction {
+		return nil
+	}
 	switch w.Action {
 	case pod.SaveCheckpoint, pod.AdmitPod, pod.PreparePod, pod.CreateContainer:
 		if path, since := v.conf.Hanging(); path != "" {
