@@ -156,7 +156,7 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 	for _, n := range needs {
 		reused := reusable[n.resource][:min(n.count, len(reusable[n.resource]))]
 		wanted := reused
-		if h := e.containers[n.container][n.resource]; h != nil { // no other goroutine changes it meanwhile
+		if h := e.containers[n.container][n.resource]; h != nil { // other goroutines don't change h.ids
 			wanted = slices.Concat(reused, h.ids)
 		} else if plugins[n.resource].options.GetGetPreferredAllocationAvailable() && n.count > len(reused) {
 			wanted = slices.Concat(reused, m.preferred(ctx, plugins[n.resource], e, n, reused))

@@ -11,7 +11,7 @@ import (
 
 // FileSystem is a file system that contains files of pods.
 type FileSystem struct {
-	// Path is a directory on it; empty if the runtime hasn't reported it.
+	// Path is a directory on the file system; empty if the runtime hasn't reported one.
 	Path string
 	// Device is the same for all paths on this file system, even for different subvolumes of btrfs: the device number,
 	// such as 253:0. Point is the file system's mount point, and Source its name in the mount table. They are empty if

@@ -475,7 +475,7 @@ func unclaimed(p *v1.Pod) error {
 // clean removes the files that prepare created and the pod's records. The pod's directory is removed last, so that a
 // later agent finds an unfinished clean-up.
 func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
-	if !nameable(uid) { // no file on disk can have that name
+	if !nameable(uid) { // the UID can't be part of a file's name, so there are no files
 		r.cfg.Allocations.Release(uid)
 		r.cfg.Allocations.Forget(uid)
 		r.forgetSandbox(uid)

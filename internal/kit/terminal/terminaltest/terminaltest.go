@@ -71,7 +71,7 @@ func (c *Console) Resize(rows, columns uint16) {
 	})
 }
 
-// Shows reads the screen until its last characters are text, and returns everything that was read.
+// Shows reads the screen until the output ends with the given text, and returns the whole output.
 func (c *Console) Shows(text string) string {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
