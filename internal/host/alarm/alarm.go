@@ -162,8 +162,11 @@ func (a *Alarm) Run(ctx context.Context) error {
 			<-rung
 		}
 	}()
-	for ctx.Err() == nil {
+	for {
 		fds, triggers := a.polled()
+		if ctx.Err() != nil { // polled may have read the ring of stop
+			return nil
+		}
 		if err := poll(fds); err != nil {
 			return fmt.Errorf("wait for the kernel's events about memory: poll: %w", err)
 		}
@@ -174,7 +177,6 @@ func (a *Alarm) Run(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
 }
 
 // poll waits until a descriptor has an event.

@@ -399,6 +399,29 @@ func TestChanges(t *testing.T) {
 	await(t, a, populated.Name)
 }
 
+// TestEnds: Run ends whenever its context does, also if it waits for a Set before it polls.
+func TestEnds(t *testing.T) {
+	missing := []alarm.Trigger{{Name: "missing", Kind: alarm.Changes, Path: "/none"}}
+	for i := range 20_000 {
+		a := alarm.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		for range i % 40 {
+			a.Set(missing) // each one lets Run poll again
+		}
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("it never ended")
+		}
+	}
+}
+
 // TestSet: triggers come and go at run time, and leave nothing open.
 func TestSet(t *testing.T) {
 	before := descriptors(t)
