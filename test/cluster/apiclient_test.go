@@ -88,6 +88,14 @@ func client(t *testing.T, kubeconfig, contentType string, n *network) *apiclient
 	return c
 }
 
+// admin runs an administrator's client, without limits of its rate, until the end of the test.
+func admin(t *testing.T, p *plane.Plane) *apiclient.Client {
+	t.Helper()
+	c := client(t, p.Admin(), runtime.ContentTypeProtobuf, &network{})
+	c.SetRates(apiclient.Rate{}, apiclient.Rate{})
+	return c
+}
+
 // seen is what a watch of one node tells.
 type seen struct{ told chan string }
 

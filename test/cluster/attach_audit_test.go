@@ -330,7 +330,7 @@ func killSteps() []killStep {
 	listed := func(want bool, list func(r *attachRig) []v1.UniqueVolumeName) func(r *attachRig, pod, claim string) {
 		return func(r *attachRig, pod, claim string) {
 			r.t.Helper()
-			r.nodes.await(r.t, "a list of the node", func(map[string]v1.Node) error {
+			r.nodes.await(r.t, "a list of the node", func(map[string]*v1.Node) error {
 				if now := list(r); slices.Contains(now, r.unique(claim)) != want {
 					return fmt.Errorf("it is %q", now)
 				}
@@ -360,8 +360,8 @@ func killSteps() []killStep {
 	return append(steps,
 		killStep{what: "after the pod's binding", spread: 40 * time.Millisecond, await: func(r *attachRig, pod, _ string) {
 			r.t.Helper()
-			r.pods.await(r.t, "the pod is bound", func(pods map[string]v1.Pod) error {
-				if p := pods[pod]; p.Spec.NodeName == "" {
+			r.pods.await(r.t, "the pod is bound", func(pods map[string]*v1.Pod) error {
+				if p := pods[pod]; p == nil || p.Spec.NodeName == "" {
 					return fmt.Errorf("%s isn't", pod)
 				}
 				return nil

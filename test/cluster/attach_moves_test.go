@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -49,18 +47,15 @@ func moveBetweenAgents(t *testing.T, p *plane.Plane, binary string, moves int) {
 	rigs := []*attachRig{first, second}
 	run := func(i int) (name string) {
 		t.Helper()
-		pod := podWith(fmt.Sprint("pod-", i), "data")
-		pod.Spec.NodeName = rigs[i%2].name
-		if err := first.api.create(t.Context(), podsPath, pod); err != nil {
-			t.Fatal(err)
-		}
-		return pod.Name
+		name = fmt.Sprint("pod-", i)
+		first.addPodTo(rigs[i%2].name, name, "data")
+		return name
 	}
 	name := run(0)
 	first.areReady(name)
 	for i := range moves {
 		next := run(i + 1)
-		rigs[(i+1)%2].nodes.await(t, next+" waits for the volume", func(map[string]v1.Node) error {
+		rigs[(i+1)%2].nodes.await(t, next+" waits for the volume", func(map[string]*v1.Node) error {
 			if inUse, attached := rigs[(i+1)%2].listed(); len(inUse) != 1 || len(attached) != 0 {
 				return fmt.Errorf("in use %q, attached %q", inUse, attached)
 			}
@@ -131,35 +126,21 @@ func checkMoves(t *testing.T, rigs []*attachRig, moves int) {
 	t.Logf("from NodeUnstageVolume's end to NodeStageVolume, without the controllers' time: %v", took)
 }
 
-// rolledPods are the pods of rollStatefulSet's StatefulSet, with an image.
-const rolledPods = "{terminationGracePeriodSeconds: 1, automountServiceAccountToken: false, containers: " +
-	"[{name: c, image: %s, args: [serve], volumeMounts: [{name: data, mountPath: /data}]}]}"
-
 // rollStatefulSet replaces all pods of a StatefulSet so many times. Their volumes may come back while they are being
 // unstaged (kubernetes/kubernetes#121357) or detached (kubernetes/kubernetes#72181).
 func rollStatefulSet(t *testing.T, p *plane.Plane, binary string, rolls int) {
-	const replicas, path = 2, "/apis/apps/v1/namespaces/default/statefulsets"
+	const replicas = 2
 	r := joinAttached(t, p, binary)
 	r.addVolumes("data-db-0", "data-db-1")
-	sets := followList[apps.StatefulSet](t, r.api, path, "", nil)
 	r.apply(workload("StatefulSet", "db", fmt.Sprintf(`replicas: %d, serviceName: db, volumeClaimTemplates: [{metadata: {name: data},
   spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}],`, replicas),
-		fmt.Sprintf(rolledPods, node.Image)))
+		spec("[serve], volumeMounts: [{name: data, mountPath: /data}]", noToken)))
 	for i := range rolls + 1 {
 		if i > 0 {
-			change := fmt.Appendf(nil, `{"spec": {"template": {"metadata": {"annotations": {"roll": "%d"}}}}}`, i)
-			if err := r.api.patch(t.Context(), path+"/db", json.RawMessage(change)); err != nil {
-				t.Fatal(err)
-			}
+			r.kubectl("patch", "statefulset", "db", "-p",
+				fmt.Sprintf(`{"spec": {"template": {"metadata": {"annotations": {"roll": "%d"}}}}}`, i))
 		}
-		sets.await(t, "the StatefulSet is rolled", func(sets map[string]apps.StatefulSet) error {
-			s := sets["db"]
-			if s.Status.ObservedGeneration != int64(i+1) || s.Status.UpdateRevision != s.Status.CurrentRevision ||
-				s.Status.ReadyReplicas != replicas {
-				return fmt.Errorf("generation %d: %+v", s.Generation, s.Status)
-			}
-			return nil
-		})
+		r.kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
 		for name, pod := range r.pods.now() {
 			for _, c := range pod.Status.ContainerStatuses {
 				if c.RestartCount > 0 {
@@ -169,9 +150,7 @@ func rollStatefulSet(t *testing.T, p *plane.Plane, binary string, rolls int) {
 		}
 	}
 	r.settles("data-db-0", "data-db-1")
-	if err := r.api.patch(t.Context(), path+"/db", json.RawMessage(`{"spec": {"replicas": 0}}`)); err != nil {
-		t.Fatal(err)
-	}
+	r.kubectl("scale", "statefulset/db", "--replicas=0")
 	r.areGone("db-0", "db-1")
 	r.settles()
 	r.takeCalls()
@@ -202,11 +181,6 @@ func compareStages(t *testing.T, p *plane.Plane) {
 		t.Fatal(err)
 	}
 	r := newAttachRig(t, join(t, p, binary, ""), driver.Options{})
-	t.Cleanup(func() { // the kubelet keeps the logs of removed pods for a minute
-		if err := os.RemoveAll(r.PodLogs); err != nil {
-			t.Error(err)
-		}
-	})
 	kubelet := r.forBoth(r.endpoint)
 	var claims []string
 	for i := range count {

@@ -1,17 +1,13 @@
 package cluster_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	neturl "net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,204 +21,75 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storage "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 	"github.com/deckhand-node/deckhand/test/csidriver/driver"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// api is an administrator's client that makes many calls, each without a process of its own.
-type api struct {
-	server string
-	client *http.Client
-}
-
-func newAPI(t *testing.T, p *plane.Plane) *api {
-	t.Helper()
-	c, err := p.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Transport.(*http.Transport).MaxIdleConnsPerHost = 100
-	t.Cleanup(c.CloseIdleConnections)
-	return &api{p.Server(), c}
-}
-
-// open makes a call and returns the body of the answer, which the caller closes.
-func (a *api) open(ctx context.Context, method, path, contentType string, body any) (io.ReadCloser, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, method, a.server+path, bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Content-Type", contentType)
-	response, err := a.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode < http.StatusBadRequest {
-		return response.Body, nil
-	}
-	defer response.Body.Close()
-	var status metav1.Status
-	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
-		return nil, fmt.Errorf("%s %s: %s: %w", method, path, response.Status, err)
-	}
-	return nil, &apierrors.StatusError{ErrStatus: status}
-}
-
-func (a *api) call(ctx context.Context, method, path, contentType string, body, into any) error {
-	answer, err := a.open(ctx, method, path, contentType, body)
-	if err != nil {
-		return err
-	}
-	defer answer.Close()
-	if into == nil {
-		_, err = io.Copy(io.Discard, answer) // so that the connection is used again
-		return err
-	}
-	return json.NewDecoder(answer).Decode(into)
-}
-
-func (a *api) get(ctx context.Context, path string, into any) error {
-	return a.call(ctx, http.MethodGet, path, "application/json", nil, into)
-}
-
-func (a *api) create(ctx context.Context, path string, o any) error {
-	return a.call(ctx, http.MethodPost, path, "application/json", o, nil)
-}
-
-// patch merges the fields into an object.
-func (a *api) patch(ctx context.Context, path string, fields any) error {
-	return a.call(ctx, http.MethodPatch, path, string(types.MergePatchType), fields, nil)
-}
-
-// remove deletes an object, or all at the path of a list.
-func (a *api) remove(ctx context.Context, path string, o metav1.DeleteOptions) error {
-	return a.call(ctx, http.MethodDelete, path, "application/json", o, nil)
-}
-
-// followed are the objects of a list, by their names, as a watch passes them.
-type followed[T any] struct {
+// followed is a Sight of the objects of a resource, by their names.
+type followed[T metav1.Object] struct {
+	// each is called for each change, unless it is nil, but not for deletions.
+	each    func(object T)
 	changed wake.Group
 	mu      sync.Mutex
 	objects map[string]T
 }
 
-// followList follows a list until the end of the test. It calls each, if there is one, for each change with the
-// object's name.
-func followList[T any](t *testing.T, a *api, path string, selector string, each func(name string)) *followed[T] {
-	t.Helper()
-	f := &followed[T]{objects: map[string]T{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		for ctx.Err() == nil {
-			if err := f.run(ctx, a, path, selector, each); err != nil && ctx.Err() == nil {
-				t.Logf("watch %s: %v", path, err)
-				wake.Sleep(ctx, 100*time.Millisecond)
-			}
-		}
-	})
-	t.Cleanup(func() { cancel(); running.Wait() })
+// followAll follows a resource until the end of the test.
+func followAll[T metav1.Object](t *testing.T, c *apiclient.Client, resource apiclient.Resource,
+	each func(T)) *followed[T] {
+	f := &followed[T]{each: each, objects: map[string]T{}}
+	follow(t, c, resource, f)
 	return f
 }
 
-func (f *followed[T]) set(objects map[string]T, each func(name string)) {
+func (f *followed[T]) Listed(all apiclient.List) {
 	f.mu.Lock()
-	f.objects = objects
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	clear(f.objects)
+	for _, o := range all.Objects {
+		f.set(watch.Modified, o)
+	}
 	f.changed.Wake()
-	if each != nil {
-		for name := range objects {
-			each(name)
-		}
+}
+
+func (f *followed[T]) Changed(kind watch.EventType, o kruntime.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set(kind, o)
+	f.changed.Wake()
+}
+
+func (f *followed[T]) set(kind watch.EventType, o kruntime.Object) {
+	object := o.(T)
+	if kind == watch.Deleted {
+		delete(f.objects, object.GetName())
+		return
+	}
+	f.objects[object.GetName()] = object
+	if f.each != nil {
+		f.each(object)
 	}
 }
 
-func nameOf(object json.RawMessage) (string, error) {
-	var o metav1.PartialObjectMetadata
-	err := json.Unmarshal(object, &o)
-	return o.Name, err
-}
+func (f *followed[T]) Malformed(apiclient.Malformed) {}
 
-// run lists once, and watches until the watch ends.
-func (f *followed[T]) run(ctx context.Context, a *api, path, selector string, each func(name string)) error {
-	var list struct {
-		Metadata metav1.ListMeta
-		Items    []json.RawMessage
-	}
-	query := neturl.Values{"fieldSelector": {selector}}
-	if err := a.get(ctx, path+"?"+query.Encode(), &list); err != nil {
-		return err
-	}
-	objects := map[string]T{}
-	add := func(object json.RawMessage) error {
-		name, err := nameOf(object)
-		var o T
-		if err = errors.Join(err, json.Unmarshal(object, &o)); err == nil {
-			objects[name] = o
-		}
-		return err
-	}
-	for _, item := range list.Items {
-		if err := add(item); err != nil {
-			return err
-		}
-	}
-	f.set(maps.Clone(objects), each)
-	query.Set("watch", "1")
-	query.Set("resourceVersion", list.Metadata.ResourceVersion)
-	events, err := a.open(ctx, http.MethodGet, path+"?"+query.Encode(), "application/json", nil)
-	if err != nil {
-		return err
-	}
-	defer events.Close()
-	for lines := json.NewDecoder(events); ; {
-		var e struct {
-			Type   string
-			Object json.RawMessage
-		}
-		if err := lines.Decode(&e); err != nil {
-			return nil // the watch has ended
-		}
-		name, err := nameOf(e.Object)
-		switch {
-		case err != nil:
-		case e.Type == "DELETED":
-			delete(objects, name)
-		case e.Type == "ERROR":
-			return fmt.Errorf("%s", e.Object)
-		default:
-			err = add(e.Object)
-		}
-		if err != nil {
-			return err
-		}
-		f.mu.Lock()
-		f.objects = maps.Clone(objects)
-		f.mu.Unlock()
-		f.changed.Wake()
-		if each != nil {
-			each(name)
-		}
-	}
-}
+func (f *followed[T]) Away(error) {}
 
 func (f *followed[T]) now() map[string]T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.objects
+	return maps.Clone(f.objects)
 }
 
 // await waits until nothing is missing.
@@ -244,45 +111,44 @@ func (f *followed[T]) await(t *testing.T, what string, missing func(objects map[
 	}
 }
 
-// attacher stands in for Kubernetes' external-attacher: it attaches and detaches the volumes of a driver as the
-// VolumeAttachments say.
+// attacher stands in for Kubernetes' external-attacher: it attaches volumes of attachRig's driver to a node, and
+// detaches them, as the VolumeAttachments say.
 type attacher struct {
-	t      *testing.T
-	api    *api
-	driver string
-	// controllers has a driver's controller for each node.
-	controllers map[string]csi.ControllerClient
-	running     sync.WaitGroup
-	mu          sync.Mutex
-	locks       map[string]*sync.Mutex
+	client     *apiclient.Client
+	controller csi.ControllerClient
+	node       string
 }
 
-// startAttacher starts an attacher for drivers of one name, by the nodes that they are for. It connects before volumes
-// are used: the law of calls allows more after a new connection.
-func startAttacher(t *testing.T, a *api, drivers map[string]*driver.Process) *followed[storage.VolumeAttachment] {
+// startAttacher starts an attacher, and returns the VolumeAttachments of all nodes.
+func startAttacher(t *testing.T, a attacher) *followed[*storage.VolumeAttachment] {
 	t.Helper()
-	at := &attacher{t: t, api: a, controllers: map[string]csi.ControllerClient{}, locks: map[string]*sync.Mutex{}}
 	ctx, cancel := context.WithCancel(context.Background())
-	for name, d := range drivers {
-		at.driver = d.Name
-		at.controllers[name] = controllerOf(t, d)
-	}
-	t.Cleanup(func() { cancel(); at.running.Wait() })
-	return followList[storage.VolumeAttachment](t, a, attachmentsPath, "", func(name string) {
-		at.running.Go(func() {
-			for ctx.Err() == nil {
-				err := at.reconcile(ctx, name)
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	locks := map[string]*sync.Mutex{} // by the object
+	return followAll(t, a.client, apiclient.VolumeAttachments, func(o *storage.VolumeAttachment) {
+		if o.Spec.Attacher != attachDriver || o.Spec.NodeName != a.node {
+			return
+		}
+		lock := cmp.Or(locks[o.Name], &sync.Mutex{})
+		locks[o.Name] = lock
+		running.Go(func() {
+			lock.Lock()
+			defer lock.Unlock()
+			for {
+				err := a.reconcile(ctx, o.Name)
 				if err == nil || ctx.Err() != nil {
 					return
 				}
-				t.Logf("VolumeAttachment %s: %v", name, err)
+				t.Logf("VolumeAttachment %s: %v", o.Name, err)
 				wake.Sleep(ctx, 100*time.Millisecond)
 			}
 		})
 	})
 }
 
-// controllerOf connects to a driver's controller service.
+// controllerOf connects to a driver's controller service, before volumes are used: the law of calls allows more after a
+// new connection.
 func controllerOf(t *testing.T, d *driver.Process) csi.ControllerClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -298,68 +164,56 @@ func controllerOf(t *testing.T, d *driver.Process) csi.ControllerClient {
 	return csi.NewControllerClient(conn)
 }
 
-const attachmentsPath = "/apis/storage.k8s.io/v1/volumeattachments"
-
 // attacherFinalizer keeps a VolumeAttachment until the volume is detached.
 const attacherFinalizer = "external-attacher/test"
 
-func (a *attacher) reconcile(ctx context.Context, name string) error {
-	a.mu.Lock()
-	lock := a.locks[name]
-	if lock == nil {
-		lock = &sync.Mutex{}
-		a.locks[name] = lock
-	}
-	a.mu.Unlock()
-	lock.Lock()
-	defer lock.Unlock()
+func (a attacher) reconcile(ctx context.Context, name string) error {
 	var o storage.VolumeAttachment
-	path := attachmentsPath + "/" + name
-	if err := a.api.get(ctx, path, &o); err != nil || o.Spec.Attacher != a.driver {
-		return ignoreNotFound(err)
-	}
-	controller := a.controllers[o.Spec.NodeName]
+	err := a.client.Get(ctx, apiclient.Calls, apiclient.VolumeAttachments, "", name, &o)
 	going, ours := o.DeletionTimestamp != nil, slices.Contains(o.Finalizers, attacherFinalizer)
-	if controller == nil || going && !ours || !going && o.Status.Attached {
-		return nil
+	if err != nil || going && !ours || !going && o.Status.Attached {
+		return ignoreGone(err)
 	}
-	finalizers := func(list ...string) map[string]any {
-		return map[string]any{"metadata": map[string]any{"finalizers": list, "uid": o.UID}}
-	}
-	if !going && !ours {
-		if err := a.api.patch(ctx, path, finalizers(attacherFinalizer)); err != nil {
-			return ignoreNotFound(err)
+	if !ours {
+		o.Finalizers = append(o.Finalizers, attacherFinalizer)
+		if err := a.client.Update(ctx, apiclient.Calls, apiclient.VolumeAttachments, "", &o, &o); err != nil {
+			return ignoreGone(err)
 		}
 	}
 	var n storage.CSINode
 	var volume v1.PersistentVolume
-	err := a.api.get(ctx, "/apis/storage.k8s.io/v1/csinodes/"+o.Spec.NodeName, &n)
-	if err == nil {
-		err = a.api.get(ctx, volumesPath+"/"+*o.Spec.Source.PersistentVolumeName, &volume)
-	}
-	at := slices.IndexFunc(n.Spec.Drivers, func(d storage.CSINodeDriver) bool { return d.Name == a.driver })
+	volumeName := *o.Spec.Source.PersistentVolumeName
+	err = cmp.Or(a.client.Get(ctx, apiclient.Calls, apiclient.CSINodes, "", a.node, &n),
+		a.client.Get(ctx, apiclient.Calls, apiclient.PersistentVolumes, "", volumeName, &volume))
+	at := slices.IndexFunc(n.Spec.Drivers, func(d storage.CSINodeDriver) bool { return d.Name == attachDriver })
 	if err != nil || at < 0 {
 		return cmp.Or(err, errors.New("the CSINode object doesn't have the driver"))
 	}
 	handle, nodeID := volume.Spec.CSI.VolumeHandle, n.Spec.Drivers[at].NodeID
 	if going {
-		request := &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: nodeID}
-		if _, err := controller.ControllerUnpublishVolume(ctx, request); err != nil {
+		if _, err := a.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: handle,
+			NodeId: nodeID}); err != nil {
 			return err
 		}
-		return ignoreNotFound(a.api.patch(ctx, path, finalizers()))
+		o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return f == attacherFinalizer })
+		return ignoreGone(a.client.Update(ctx, apiclient.Calls, apiclient.VolumeAttachments, "", &o, &o))
 	}
-	answer, err := controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: handle,
+	answer, err := a.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: handle,
 		NodeId: nodeID, VolumeCapability: writerCapability()})
 	if err != nil {
 		return err
 	}
-	return ignoreNotFound(a.api.patch(ctx, path+"/status", map[string]any{"metadata": map[string]any{"uid": o.UID},
-		"status": map[string]any{"attached": true, "attachmentMetadata": answer.GetPublishContext()}}))
+	status, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID}, "status": map[string]any{
+		"attached": true, "attachmentMetadata": answer.GetPublishContext()}})
+	if err != nil {
+		return err
+	}
+	return ignoreGone(a.client.Patch(ctx, apiclient.Calls, apiclient.VolumeAttachments, "", name, types.MergePatchType,
+		status, nil, "status"))
 }
 
-// ignoreNotFound returns nil for an object that is gone, or is another one by now: there will be another event.
-func ignoreNotFound(err error) error {
+// ignoreGone returns nil for an object that is gone, or was changed by others: there will be another event.
+func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -371,22 +225,16 @@ func writerCapability() *csi.VolumeCapability {
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 }
 
-const (
-	volumesPath = "/api/v1/persistentvolumes"
-	claimsPath  = "/api/v1/namespaces/default/persistentvolumeclaims"
-	podsPath    = "/api/v1/namespaces/default/pods"
-)
-
 // attachRig is a node with attached volumes of a driver: the control plane, the agent and the mounts are real, and the
 // containers are in memory.
 type attachRig struct {
 	*rig
-	api         *api
+	admin       *apiclient.Client
 	driver      *driver.Process
 	controller  csi.ControllerClient
-	pods        *followed[v1.Pod]
-	nodes       *followed[v1.Node]
-	attachments *followed[storage.VolumeAttachment]
+	pods        *followed[*v1.Pod]
+	nodes       *followed[*v1.Node]
+	attachments *followed[*storage.VolumeAttachment]
 	// handles are those of volumes, by the names of their PersistentVolumes and claims.
 	handles map[string]string
 	// seen are the driver's calls that were taken from it.
@@ -418,31 +266,14 @@ func joinAttachedAs(t *testing.T, p *plane.Plane, binary, name string, o driver.
 // newAttachRig starts everything but the node's agent, which may be a kubelet.
 func newAttachRig(t *testing.T, n *rig, o driver.Options) *attachRig {
 	t.Helper()
-	s, err := memcri.New(memcri.Options{Images: []string{node.Image}, WriteLogs: true, EventQueue: 100_000,
-		CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &attachRig{rig: n, api: newAPI(t, n.p), handles: map[string]string{}, from: len(n.p.Audited())}
-	socket := filepath.Join(r.Base, "cri.sock")
-	if err := s.Start(socket); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	r.endpoint = "unix://" + socket
-	registry := filepath.Join(r.RootDir, "plugins_registry")
-	for _, dir := range []string{"pods", "plugins", "plugins_registry"} {
-		if err := os.MkdirAll(filepath.Join(r.RootDir, dir), 0o750); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o.Name, o.NodeID, o.Below, o.Args = attachDriver, "id-1", []string{r.RootDir}, []string{"--enable-attach"}
-	o.Registration, o.Capabilities = filepath.Join(registry, "csi.sock"), []string{"STAGE_UNSTAGE_VOLUME"}
-	r.driver = driver.Start(t, o)
+	r := &attachRig{rig: n, admin: admin(t, n.p), handles: map[string]string{}, from: len(n.p.Audited())}
+	_, r.endpoint = n.memoryRuntime(node.Image)
+	o.Name, o.Args = attachDriver, []string{"--enable-attach"}
+	r.driver = n.startDriver(o)
 	r.controller = controllerOf(t, r.driver)
-	r.pods = followList[v1.Pod](t, r.api, podsPath, "", nil)
-	r.nodes = followList[v1.Node](t, r.api, "/api/v1/nodes", "metadata.name="+r.name, nil)
-	r.attachments = startAttacher(t, r.api, map[string]*driver.Process{r.name: r.driver})
+	r.pods = followAll[*v1.Pod](t, r.admin, apiclient.Pods, nil)
+	r.nodes = followAll[*v1.Node](t, r.admin, apiclient.Nodes, nil)
+	r.attachments = startAttacher(t, attacher{r.admin, r.controller, r.name})
 	return r
 }
 
@@ -458,8 +289,7 @@ func (r *attachRig) joined() {
 // addVolumes makes PersistentVolumes that are bound to claims of the same names.
 func (r *attachRig) addVolumes(names ...string) {
 	r.t.Helper()
-	storageClass, size := "", v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
-	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	var manifests strings.Builder
 	for _, name := range names {
 		answer, err := r.controller.CreateVolume(r.t.Context(), &csi.CreateVolumeRequest{Name: name,
 			VolumeCapabilities: []*csi.VolumeCapability{writerCapability()}})
@@ -467,53 +297,37 @@ func (r *attachRig) addVolumes(names ...string) {
 			r.t.Fatal(err)
 		}
 		r.handles[name] = answer.GetVolume().GetVolumeId()
-		for path, o := range map[string]any{
-			volumesPath: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
-				Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
-				ClaimRef: &v1.ObjectReference{Namespace: "default", Name: name},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-					Driver: attachDriver, VolumeHandle: r.handles[name]}}}},
-			claimsPath: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec: v1.PersistentVolumeClaimSpec{AccessModes: modes, StorageClassName: &storageClass, VolumeName: name,
-					Resources: v1.VolumeResourceRequirements{Requests: size}}},
-		} {
-			if err := r.api.create(r.t.Context(), path, o); err != nil {
-				r.t.Fatal(err)
-			}
-		}
+		manifests.WriteString(claimed(name, "csi: {driver: "+attachDriver+", volumeHandle: "+r.handles[name]+"}", ""))
 	}
-	claims := followList[v1.PersistentVolumeClaim](r.t, r.api, claimsPath, "", nil)
-	claims.await(r.t, "claims are bound", func(objects map[string]v1.PersistentVolumeClaim) error {
-		for _, name := range names {
-			if phase := objects[name].Status.Phase; phase != v1.ClaimBound {
-				return fmt.Errorf("%s is %s", name, phase)
-			}
-		}
-		return nil
-	})
+	r.apply(manifests.String())
+	r.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc", "--all", "--timeout=180s")
 }
 
 // addPod makes a pod that mounts the volumes of claims.
 func (r *attachRig) addPod(name string, claims ...string) {
 	r.t.Helper()
-	if err := r.api.create(r.t.Context(), podsPath, podWith(name, claims...)); err != nil {
+	r.addPodTo("", name, claims...)
+}
+
+// addPodTo makes it for a node, without the scheduler.
+func (r *attachRig) addPodTo(node, name string, claims ...string) {
+	r.t.Helper()
+	volumes := ""
+	for _, claim := range claims {
+		volumes += fmt.Sprintf("{name: %[1]s, persistentVolumeClaim: {claimName: %[1]s}}, ", claim)
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := yaml.Unmarshal([]byte(spec("[serve]", noToken, "volumes: ["+volumes+"],")), &p.Spec)
+	if p.Spec.NodeName = node; err == nil {
+		err = r.admin.Create(r.t.Context(), apiclient.Calls, apiclient.Pods, "default", p, p)
+	}
+	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func podWith(name string, claims ...string) *v1.Pod {
-	grace, token := int64(1), false
-	c := v1.Container{Name: "c", Image: node.Image, Args: []string{"serve"}}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace,
-		AutomountServiceAccountToken: &token}}
-	for _, claim := range claims {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
-		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: claim, MountPath: "/" + claim})
-	}
-	p.Spec.Containers = []v1.Container{c}
-	return p
-}
+// noToken spares a pod the volume with its token: all its mounts are those of claims.
+const noToken = "automountServiceAccountToken: false,"
 
 // removePod asks for the end of a pod; by force its object goes at once.
 func (r *attachRig) removePod(name string, force bool) {
@@ -522,7 +336,7 @@ func (r *attachRig) removePod(name string, force bool) {
 	if force {
 		o.GracePeriodSeconds = new(int64)
 	}
-	if err := r.api.remove(r.t.Context(), podsPath+"/"+name, o); err != nil {
+	if err := r.admin.Delete(r.t.Context(), apiclient.Calls, apiclient.Pods, "default", name, o); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -530,10 +344,9 @@ func (r *attachRig) removePod(name string, force bool) {
 // areReady waits until the pods are ready, areGone until their objects are gone.
 func (r *attachRig) areReady(names ...string) {
 	r.t.Helper()
-	r.pods.await(r.t, "pods are ready", func(pods map[string]v1.Pod) error {
+	r.pods.await(r.t, "pods are ready", func(pods map[string]*v1.Pod) error {
 		for _, name := range names {
-			p := pods[name]
-			if condition(&p, v1.PodReady).Status != v1.ConditionTrue {
+			if p := pods[name]; p == nil || !podstatus.Ready(p) {
 				return fmt.Errorf("%s isn't", name)
 			}
 		}
@@ -543,9 +356,9 @@ func (r *attachRig) areReady(names ...string) {
 
 func (r *attachRig) areGone(names ...string) {
 	r.t.Helper()
-	r.pods.await(r.t, "pods are gone", func(pods map[string]v1.Pod) error {
+	r.pods.await(r.t, "pods are gone", func(pods map[string]*v1.Pod) error {
 		for _, name := range names {
-			if _, is := pods[name]; is {
+			if pods[name] != nil {
 				return fmt.Errorf("%s isn't", name)
 			}
 		}
@@ -560,12 +373,15 @@ func (r *attachRig) unique(claim string) v1.UniqueVolumeName {
 
 // listed are the node's lists, sorted.
 func (r *attachRig) listed() (inUse, attached []v1.UniqueVolumeName) {
-	status := r.nodes.now()[r.name].Status
-	for _, a := range status.VolumesAttached {
+	n := r.nodes.now()[r.name]
+	if n == nil {
+		return nil, nil
+	}
+	for _, a := range n.Status.VolumesAttached {
 		attached = append(attached, a.Name)
 	}
 	slices.Sort(attached)
-	return slices.Sorted(slices.Values(status.VolumesInUse)), attached
+	return slices.Sorted(slices.Values(n.Status.VolumesInUse)), attached
 }
 
 // settles waits until the node's lists, attachments, mounts and records are those of the volumes of these claims, each
@@ -590,9 +406,7 @@ func (r *attachRig) settles(claims ...string) {
 				errs = append(errs, fmt.Errorf("VolumeAttachment %s of %s", name, *o.Spec.Source.PersistentVolumeName))
 			}
 		}
-		mounts := slices.Concat(driver.Mounts(r.t, filepath.Join(r.RootDir, "pods")),
-			driver.Mounts(r.t, filepath.Join(r.RootDir, "plugins")))
-		if len(mounts) != 2*len(claims) {
+		if mounts := r.mounted(); len(mounts) != 2*len(claims) {
 			errs = append(errs, fmt.Errorf("mounts %q", mounts))
 		}
 		for _, pattern := range []string{"pods/*/volumes/kubernetes.io~csi/*/vol_data.json", "staged/*",
@@ -625,7 +439,7 @@ func (r *attachRig) takeCalls() {
 // clearVolumes removes all claims and volumes.
 func (r *attachRig) clearVolumes() {
 	r.t.Helper()
-	r.kubectl("delete", "persistentvolumeclaims,persistentvolumes,csidrivers", "--all", "--timeout=60s")
+	r.kubectl("delete", "persistentvolumeclaims,persistentvolumes,csidrivers", "--all", "--timeout=180s")
 }
 
 // lists is a field of the node's status that is a list of volumes, as one call set it.

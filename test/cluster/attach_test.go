@@ -24,37 +24,6 @@ import (
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 )
 
-// attachable is a pod, on a node without an agent, whose volume has to be attached.
-const attachable = `apiVersion: v1
-kind: PersistentVolume
-metadata: {name: data}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  storageClassName: ""
-  persistentVolumeReclaimPolicy: Retain
-  claimRef: {namespace: default, name: data}
-  csi: {driver: a.example, volumeHandle: h1}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data, namespace: default}
-spec:
-  accessModes: [ReadWriteOnce]
-  storageClassName: ""
-  volumeName: data
-  resources: {requests: {storage: 1Gi}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: user, namespace: default}
-spec:
-  nodeName: attach
-  automountServiceAccountToken: false
-  containers: [{name: c, image: x}]
-  volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]
-`
-
 // TestAttachedVolumes: Kubernetes' own controller attaches and detaches a volume by the lists of the node's object. The
 // test stands in for the driver's controller.
 func TestAttachedVolumes(t *testing.T) {
@@ -133,7 +102,8 @@ func TestAttachedVolumes(t *testing.T) {
 	attachments("forbidden before it is there", func(_ *storage.VolumeAttachment, err error) bool {
 		return object.IsUnknown(err) && strings.Contains(err.Error(), "no relationship found")
 	})
-	kubectl(attachable, "apply", "-f", "-")
+	kubectl(claimed("data", "csi: {driver: a.example, volumeHandle: h1}", "")+podNamed("user", spec("[serve]", noToken,
+		"nodeName: "+name+", volumes: [{name: d, persistentVolumeClaim: {claimName: data}}],")), "apply", "-f", "-")
 	kubectl("", "wait", "--for=create", "volumeattachment/"+attachment, "--timeout=60s")
 	attachments("there", func(o *storage.VolumeAttachment, err error) bool { return err == nil && !o.Status.Attached })
 

@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/deckhand-node/deckhand/test/csidriver/driver"
-	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
 // csiDriver is a CSIDriver object that wants pod information and a token, and volumes to be published again.
@@ -18,31 +19,43 @@ const csiDriver = `{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {n
 ---
 `
 
-// csiVolumes is a pod with an inline volume, whose Secret the driver gets, and a claim's volume.
-const csiVolumes = `apiVersion: v1
-kind: Pod
-metadata: {name: csi}
-spec:
-  terminationGracePeriodSeconds: 2
-  containers: [{name: c, image: %s, args: [serve], volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]}]
-  volumes:
-  - {name: a, csi: {driver: csi.deckhand.test, nodePublishSecretRef: {name: csi}}}
-  - {name: b, persistentVolumeClaim: {claimName: csi}}
----
-{apiVersion: v1, kind: Secret, metadata: {name: csi}, stringData: {user: canary-4711}}
----
-{apiVersion: v1, kind: PersistentVolume, metadata: {name: csi}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: csi,
-  csi: {driver: csi.deckhand.test, volumeHandle: h1}}}
----
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: csi}, spec: {accessModes: [ReadWriteOnce], storageClassName: csi, resources: {requests: {storage: 1Mi}}}}
----
-`
+// claimed is a manifest of a PersistentVolume with a source, and of a claim of the same name, which is bound to it.
+// metadata is further metadata of both.
+func claimed(name, source, metadata string) string {
+	const fields = `accessModes: [ReadWriteOnce], storageClassName: ""`
+	metadata = "name: " + name + ", " + metadata
+	return manifest("v1", "PersistentVolume", metadata,
+		"{capacity: {storage: 1Gi}, persistentVolumeReclaimPolicy: Retain, "+fields+", "+source+"}") +
+		manifest("v1", "PersistentVolumeClaim", metadata,
+			"{volumeName: "+name+", resources: {requests: {storage: 1Gi}}, "+fields+"}")
+}
+
+// startDriver starts a CSI driver on the node, which stages volumes.
+func (r *rig) startDriver(o driver.Options) *driver.Process {
+	r.t.Helper()
+	pods, plugins := filepath.Join(r.RootDir, "pods"), filepath.Join(r.RootDir, "plugins")
+	registry := filepath.Join(r.RootDir, "plugins_registry")
+	for _, dir := range []string{pods, plugins, registry} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	o.Registration, o.Below = filepath.Join(registry, "csi.sock"), []string{pods, plugins}
+	o.NodeID, o.Capabilities = "id-1", []string{"STAGE_UNSTAGE_VOLUME"}
+	return driver.Start(r.t, o)
+}
+
+// mounted are the mounts of volumes, and of what is staged for them.
+func (r *rig) mounted() []string {
+	r.t.Helper()
+	return slices.Concat(driver.Mounts(r.t, filepath.Join(r.RootDir, "pods")),
+		driver.Mounts(r.t, filepath.Join(r.RootDir, "plugins")))
+}
 
 // csi: pods have volumes of a CSI driver, with no more than a node's rights: it registers, gets pod information, a token
 // and a Secret, and pods wait for its CSIDriver object.
 func (r *rig) csi(t *testing.T) {
-	d := driver.Start(t, driver.Options{Registration: filepath.Join(r.RootDir, "plugins_registry", "csi.sock"), Below: []string{r.RootDir},
-		NodeID: "id-1", Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}, Args: []string{"--topology", "example.com/rack=r1"}})
+	d := r.startDriver(driver.Options{Args: []string{"--topology", "example.com/rack=r1"}})
 	r.Eventually("the driver is in the node's objects", func() error {
 		got := r.kubectl("get", "csinode", r.name, "-o", "jsonpath={.spec.drivers[*].name} {.spec.drivers[*].nodeID}") + " " +
 			r.kubectl("get", "node", r.name, "-o", `jsonpath={.metadata.labels.example\.com/rack}`)
@@ -51,7 +64,10 @@ func (r *rig) csi(t *testing.T) {
 		}
 		return nil
 	})
-	r.apply(fmt.Sprintf(csiVolumes, node.Image))
+	// The driver gets the Secret of the inline volume.
+	r.apply(secret("csi", "canary-4711") + claimed("csi", "csi: {driver: csi.deckhand.test, volumeHandle: h1}", "") +
+		podNamed("csi", spec("[serve]", "volumes: [{name: a, csi: {driver: csi.deckhand.test, nodePublishSecretRef: "+
+			"{name: csi}}}, {name: b, persistentVolumeClaim: {claimName: csi}}],")))
 	r.Eventually("the pod waits for the CSIDriver object", func() error {
 		if out := r.kubectl("get", "events", "-o", "jsonpath={.items[*].message}"); !strings.Contains(out, "(no CSIDriver object)") {
 			return errors.New(out)
@@ -77,7 +93,7 @@ func (r *rig) csi(t *testing.T) {
 			t.Errorf("volume %s: tokens: %v", c.Volume, err)
 		}
 		if context["csi.storage.k8s.io/pod.name"] != "csi" || context["csi.storage.k8s.io/ephemeral"] != fmt.Sprint(inline) ||
-			inline != (secrets["user"] == "canary-4711") {
+			inline != (secrets["k"] == "canary-4711") {
 			t.Errorf("volume %s: published with %s", c.Volume, c.Request)
 		}
 	}

@@ -16,7 +16,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
@@ -150,9 +149,7 @@ func (r *rig) largeObjects(t *testing.T) {
 // manyServices: of the Services of a cluster the agent keeps what environments need, by one watch.
 func (r *rig) manyServices(t *testing.T) {
 	const namespaces, each = 50, 40
-	var n network
-	admin := client(t, r.p.Admin(), kruntime.ContentTypeProtobuf, &n)
-	admin.SetRates(apiclient.Rate{}, apiclient.Rate{})
+	admin := admin(t, r.p)
 	r.apply(podNamed("first", spec("[serve]", "enableServiceLinks: false, hostNetwork: true,")))
 	r.podReady("first")
 	before := r.rss(t)

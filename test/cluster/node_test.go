@@ -76,6 +76,22 @@ func joinAs(t *testing.T, p *plane.Plane, binary, name, settings string, flags .
 	return r
 }
 
+// memoryRuntime starts a runtime with containers in memory, which has an image.
+func (r *rig) memoryRuntime(image string) (s *memcri.Server, endpoint string) {
+	r.t.Helper()
+	s, err := memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true, EventQueue: 100_000,
+		CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS})
+	socket := filepath.Join(r.Base, "cri.sock")
+	if err == nil {
+		err = s.Start(socket)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(s.Close)
+	return s, "unix://" + socket
+}
+
 // kubectl is what an administrator's kubectl prints.
 func (r *rig) kubectl(args ...string) string {
 	r.t.Helper()
@@ -192,16 +208,8 @@ var busyPods = flag.Int("busy", 0, "how many pods are ended and started all the 
 // busy: the lease waits for no worker, though many of them have pods to end and to start all the time and the agent has one processor.
 func busy(t *testing.T, p *plane.Plane, binary string, pods int) {
 	const image, renewals = "deckhand.local/web:1", 6
-	s, err := memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true, EventQueue: 100_000, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := join(t, p, binary, fmt.Sprintf("cgroupDriver: cgroupfs\nmaxPods: %d\n", 2*pods))
-	socket := filepath.Join(r.Base, "cri.sock")
-	if err := s.Start(socket); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s, endpoint := r.memoryRuntime(image)
 	// An edited manifest is another pod.
 	write := func(round int) {
 		var manifests strings.Builder
@@ -212,7 +220,7 @@ func busy(t *testing.T, p *plane.Plane, binary string, pods int) {
 	}
 	write(0)
 	t.Setenv("GOMAXPROCS", "1")
-	r.AddFlags("--container-runtime-endpoint", "unix://"+socket)
+	r.AddFlags("--container-runtime-endpoint", endpoint)
 	r.Start()
 	r.created()
 	r.is(v1.ConditionTrue)

@@ -462,9 +462,8 @@ func (c deviceCount) Changed(_ watch.EventType, o kruntime.Object) {
 // devices: the node's status has a plugin's devices at once. Pods that ask for some while the plugin is away, after a start of the agent, wait for it; those
 // that have some run on.
 func (r *rig) devices(t *testing.T, bound func(string, ...string) string) {
-	var n network
 	count := deviceCount{make(chan int64, 100)}
-	follow(t, client(t, r.p.Admin(), kruntime.ContentTypeProtobuf, &n), apiclient.Nodes, count)
+	follow(t, admin(t, r.p), apiclient.Nodes, count)
 	<-count.told // it is listed
 	p := devicestest.New(t, filepath.Join(r.RootDir, "device-plugins"), "example.com/gpu", "one", "two")
 	p.Answer = func(ids []string) *deviceplugin.ContainerAllocateResponse {
@@ -614,8 +613,7 @@ func (c *recorder) gone(p *v1.Pod) bool {
 // record records until the end of the test.
 func (r *rig) record() *recorder {
 	c := &recorder{pods: map[types.UID]*v1.Pod{}, names: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{}, removed: map[types.UID]bool{}}
-	var n network
-	admin := client(r.t, r.p.Admin(), kruntime.ContentTypeProtobuf, &n)
+	admin := admin(r.t, r.p)
 	for _, resource := range []apiclient.Resource{apiclient.Pods, apiclient.Nodes} {
 		follow(r.t, admin, resource, c)
 	}

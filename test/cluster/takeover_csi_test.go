@@ -40,21 +40,8 @@ func TestTakeOverCSI(t *testing.T) {
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
 		rig, kubelet := joinForBoth(t, p, binary)
-		t.Cleanup(func() { // the kubelet keeps the logs of removed pods for a minute
-			if err := os.RemoveAll(rig.PodLogs); err != nil {
-				t.Error(err)
-			}
-		})
 		r := &csiRig{rig: rig, first: map[string]string{}, uids: map[string]string{}}
-		pods, plugins := filepath.Join(r.RootDir, "pods"), filepath.Join(r.RootDir, "plugins")
-		registry := filepath.Join(r.RootDir, "plugins_registry")
-		for _, dir := range []string{pods, plugins, registry} {
-			if err := os.MkdirAll(dir, 0o750); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.driver = driver.Start(t, driver.Options{Registration: filepath.Join(registry, "csi.sock"), Below: []string{pods, plugins},
-			Name: azureDisks, NodeID: "id-1", Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
+		r.driver = r.startDriver(driver.Options{Name: azureDisks})
 
 		kubelet()
 		r.created()
@@ -84,7 +71,7 @@ func TestTakeOverCSI(t *testing.T) {
 		r.checkCalls("the kubelet again")
 		r.checkContainers("the kubelet again")
 		r.Stop()
-		if left := slices.Concat(driver.Mounts(t, pods), driver.Mounts(t, plugins)); len(left) > 0 {
+		if left := r.mounted(); len(left) > 0 {
 			t.Errorf("mounted at the end: %v", left)
 		}
 		if left, err := filepath.Glob(filepath.Join(r.devices(), "*")); err != nil || len(left) > 0 {
@@ -163,20 +150,11 @@ func handles(name string) []string {
 // add runs a pod with its volumes.
 func (r *csiRig) add(name string) {
 	r.t.Helper()
-	var objects, volumes, mounts strings.Builder
+	var objects, volumes strings.Builder
 	claim := func(id, source string) {
-		fmt.Fprintf(&objects, `---
-{apiVersion: v1, kind: PersistentVolume, metadata: {name: %[1]s-%[2]s, labels: {pod: %[1]s}}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce],
-  storageClassName: csi, persistentVolumeReclaimPolicy: Retain, %[3]s}}
----
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %[1]s-%[2]s, labels: {pod: %[1]s}}, spec: {accessModes: [ReadWriteOnce], storageClassName: csi,
-  volumeName: %[1]s-%[2]s, resources: {requests: {storage: 1Mi}}}}
-`, name, id, source)
+		objects.WriteString(claimed(name+"-"+id, source, "labels: {pod: "+name+"}"))
 	}
-	add := func(id, source string) {
-		fmt.Fprintf(&volumes, "{name: %s, %s},\n    ", id, source)
-		fmt.Fprintf(&mounts, "{name: %[1]s, mountPath: /%[1]s}, ", id)
-	}
+	add := func(id, source string) { fmt.Fprintf(&volumes, "{name: %s, %s}, ", id, source) }
 	disk := func(id string) string {
 		return fmt.Sprintf("azureDisk: {diskName: d, diskURI: /subscriptions/%s/%s, kind: Managed}", name, id)
 	}
@@ -188,15 +166,7 @@ func (r *csiRig) add(name string) {
 	claim("disk", disk("claim"))
 	add("disk-claim", fmt.Sprintf("persistentVolumeClaim: {claimName: %s-disk}", name))
 	add("disk-inline", disk("inline"))
-	r.apply(objects.String() + fmt.Sprintf(`---
-apiVersion: v1
-kind: Pod
-metadata: {name: %s}
-spec:
-  terminationGracePeriodSeconds: 2
-  containers: [{name: c, image: %s, args: [serve], volumeMounts: [%s]}]
-  volumes: [%s]
-`, name, node.Image, mounts.String(), volumes.String()))
+	r.apply(objects.String() + podNamed(name, spec("[serve]", "volumes: ["+volumes.String()+"],")))
 	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=180s")
 	r.uids[name] = string(r.pod(name).UID)
 	r.added = append(r.added, name)

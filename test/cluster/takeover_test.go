@@ -128,6 +128,11 @@ imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}
 `, r.Port(2), r.p.CA(), endpoint, filepath.Join(r.Base, "plugins")))
 	r.MakeRoomForKubelet()
+	r.t.Cleanup(func() { // the kubelet keeps the logs of removed pods for a minute
+		if err := os.RemoveAll(r.PodLogs); err != nil {
+			r.t.Error(err)
+		}
+	})
 	return func() {
 		r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", r.p.Node(node.Name),
 			"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "--pod-manifest-path", r.Manifests, "-v", "2")

@@ -327,7 +327,7 @@ func (p *Plane) await(who, path string) {
 
 func (p *Plane) awaitURL(who, url string) {
 	p.t.Helper()
-	client, err := p.Client()
+	client, err := p.client()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -366,8 +366,8 @@ func answers(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// Client is an administrator's.
-func (p *Plane) Client() (*http.Client, error) {
+// client is an administrator's.
+func (p *Plane) client() (*http.Client, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(p.ca.cert)
 	own, err := tls.LoadX509KeyPair(p.path("admin.crt"), p.path("admin.key"))
