@@ -26,10 +26,11 @@ func TestAttachMoves(t *testing.T) {
 	p := plane.Start(t, program)
 	t.Run("between two agents", func(t *testing.T) { moveBetweenAgents(t, p, binary, 4*rounds) })
 	t.Run("within a StatefulSet", func(t *testing.T) { rollStatefulSet(t, p, binary, 2*rounds) })
-	t.Run("from attached to staged", func(t *testing.T) { compareStages(t, p) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
+	// Not checked: the kubelet asks for new pods, and is refused until the authorizer has them on its node.
+	t.Run("from attached to staged", func(t *testing.T) { compareStages(t, p) })
 }
 
 // moveBetweenAgents replaces a pod so many times by one on another node, which waits until the volume is detached. The
