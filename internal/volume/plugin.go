@@ -144,6 +144,8 @@ type Attacher interface {
 	Stager
 	// Attaches reports whether a controller has to attach the volume. The error is that of reading an API object.
 	Attaches(context.Context, object.View, Spec) (bool, error)
+	// Dir returns the directory of the device with this key, which may be invalid.
+	Dir(key string) string
 }
 
 // UniqueName is the name of a volume with this key in the lists of attached volumes of a Node.

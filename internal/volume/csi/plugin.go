@@ -131,7 +131,7 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing) (m
 			}
 			want[keyArguments] = arguments
 			if by.stages && !g.inline() {
-				dir := p.device(&g.source)
+				dir := p.Dir(g.key())
 				// The driver may have begun to stage volumes only after Stage was called for this one.
 				staged, err := p.read(dir)
 				if err != nil || !staged.certain() || staged.attachedOtherwise(want) {

@@ -92,7 +92,7 @@ func (p Plugin) gather(ctx context.Context, r volume.Request) (publishing, error
 		return publishing{}, err
 	}
 	if g.attachment, err = p.attachment(ctx, r.Objects, g.object, &s,
-		user{r.Pod.Spec.NodeName, p.device(&s), r.InUse}); err != nil {
+		user{r.Pod.Spec.NodeName, p.Dir(s.key()), r.InUse}); err != nil {
 		return publishing{}, err
 	}
 	maps.Copy(g.context, s.attributes)

@@ -24,10 +24,11 @@ import (
 // kubelet's: a kubelet that takes over removes both, and fails if there are other files.
 const stageName = "globalmount"
 
-// device is the directory of a volume that is staged on this node.
-func (p Plugin) device(s *source) string {
-	sum := sha256.Sum256([]byte(s.handle))
-	return filepath.Join(p.devices, s.driver, hex.EncodeToString(sum[:]))
+// Dir implements volume.Attacher.
+func (p Plugin) Dir(key string) string {
+	driver, handle, _ := strings.Cut(key, "^")
+	sum := sha256.Sum256([]byte(handle))
+	return filepath.Join(p.devices, driver, hex.EncodeToString(sum[:]))
 }
 
 func deviceKey(driver, handle string) string { return driver + "^" + handle }
@@ -64,7 +65,7 @@ func (p Plugin) Device(v volume.Spec) (key, dir string) {
 		return "", ""
 	}
 	s := source{driver: v.Persistent.Spec.CSI.Driver, handle: v.Persistent.Spec.CSI.VolumeHandle}
-	return s.key(), p.device(&s)
+	return s.key(), p.Dir(s.key())
 }
 
 // Note implements volume.Stager. A kubelet's record doesn't say whether the volume is attached: the volume counts as

@@ -6,13 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 )
 
 // A record or a note that can't be read keeps the volumes in use that it may be about: all that the node's object has
-// for a note, one for a record of a device. Other volumes are attached. Once it is gone, so is the doubt.
+// for a note of a pod's volume, one for a record or a note of a device. Other volumes are attached. Once it is gone, so
+// is the doubt.
 func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 	for title, which := range map[string]string{
 		"a device's record": "staged/HASH/device",
@@ -24,11 +26,16 @@ func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 			other, stray := c.name()+"-other", c.name()+"-stray"
 			c.reported, c.damaged = []v1.UniqueVolumeName{other, stray}, true
 			path := filepath.Join(c.root, which)
-			want := []v1.UniqueVolumeName{c.name(), other, stray}
-			if title == "a device's record" {
+			want := []v1.UniqueVolumeName{c.name(), other}
+			switch title {
+			case "a pod's note":
+				want = append(want, stray)
+			case "a device's note":
+				sum := sha256.Sum256([]byte(c.handle + "-other"))
+				path = strings.ReplaceAll(path, "HASH", hex.EncodeToString(sum[:]))
+			case "a device's record":
 				sum := sha256.Sum256([]byte("kubernetes.io/csi\x00" + attachedDriver + "^" + c.handle + "-other"))
 				path = filepath.Join(c.root, "staged", hex.EncodeToString(sum[:]), "device")
-				want = []v1.UniqueVolumeName{c.name(), other}
 				must(t, os.MkdirAll(filepath.Join(filepath.Dir(path), "users/uid-x/pv"), 0o700)) // it isn't swept
 				must(t, os.MkdirAll(filepath.Join(c.root, "pods/uid-x"), 0o700))
 			}

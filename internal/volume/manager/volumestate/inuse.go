@@ -89,11 +89,13 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 	}
 	all, err := s.records()
 	unclear(anything, err)
+	recorded := map[string]bool{} // the directories of devices
 	for _, r := range all {
 		d, err := s.read(r)
 		if isUnread(err) {
 			unclear(string(r), err)
 		} else if err == nil { // a device without a record was found by Adopt, or isn't staged
+			recorded[filepath.Join(s.root, d.Dir)] = true
 			s.noteInUse(r, d)
 		}
 	}
@@ -112,8 +114,8 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 				r := s.recordOf(device{Plugin: a.Name(), Key: n.Device})
 				if _, e := os.Lstat(r.file()); err == nil && n.Attached && e != nil {
 					unclear(string(r), fmt.Errorf("the staged device %s isn't recorded: %w", n.Device, e))
-				} else if isUnread(err) && !s.recorded(all, dir) {
-					unclear(a.Name(), err)
+				} else if isUnread(err) && !recorded[dir] {
+					unclear(dir, err)
 				}
 			}
 		}
@@ -126,14 +128,6 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 
 // anything is the key in Stages.unsure that means that any volume may be in use.
 const anything = ""
-
-// recorded reports whether one of the records is of the device in this directory.
-func (s *Stages) recorded(all []record, dir string) bool {
-	return slices.ContainsFunc(all, func(r record) bool {
-		d, err := s.read(r)
-		return err == nil && filepath.Join(s.root, d.Dir) == dir
-	})
-}
 
 // Found stores the names that the node's object listed when the agent started; nil if they can't be read yet. Devices
 // then includes those of them that unreadable notes or records may belong to. complete is false if names may be missing
@@ -152,7 +146,7 @@ func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 func (s *Stages) maybeInUse(name v1.UniqueVolumeName) bool {
 	return s.attacher(func(a volume.Attacher) bool {
 		key, ok := strings.CutPrefix(string(name), a.Name()+"/")
-		return ok && (s.unsure[anything] || s.unsure[a.Name()] ||
+		return ok && (s.unsure[anything] || s.unsure[a.Name()] || s.unsure[a.Dir(key)] ||
 			s.unsure[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
 	}) != nil
 }

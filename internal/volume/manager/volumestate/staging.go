@@ -52,7 +52,8 @@ type Stages struct {
 	staged map[string]bool                // records of the devices that this agent has staged, by their directories
 	noted  map[record]v1.UniqueVolumeName // the devices that InUse has found, and those without users
 	failed map[record]error               // why devices without users aren't unstaged
-	// unsure has the records that InUse couldn't read, and the plugins with other notes that it couldn't read.
+	// unsure has the records that InUse couldn't read, the directories of devices with notes that it couldn't read, and
+	// the plugins with such notes of pods' volumes.
 	unsure map[string]bool
 	found  []v1.UniqueVolumeName // see Found
 }
