@@ -329,9 +329,9 @@ func (c *cluster) VolumeAttachment(_ context.Context, name string) (*storagev1.V
 // records what is in use, and how to release it (kubernetes/kubernetes#52683).
 func TestAttach(t *testing.T) {
 	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	c.reports = false
 	m := c.agent()
 	p := c.user(1)
-	c.reports = false
 	c.waits(m, p, "volumesInUse")
 	if !c.isInUse() {
 		t.Error("not reported as in use")
