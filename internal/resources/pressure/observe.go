@@ -138,9 +138,13 @@ func (s *Sensors) arm(triggers []alarm.Trigger) {
 	s.failed = text
 }
 
-// disks reads the signals of file systems.
+// disks reads the signals of file systems: none while it isn't known which of them the runtime uses, because what lies
+// on another one would be removed in vain.
 func (s *Sensors) disks(ctx context.Context, o *Observation) error {
 	all := s.FileSystems(ctx)
+	if all.Unknown != nil {
+		return fmt.Errorf("find out which file systems the container runtime uses: %w", all.Unknown)
+	}
 	o.Layout = layoutOf(&all)
 	var errs []error
 	for _, f := range []struct {

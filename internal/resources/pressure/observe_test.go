@@ -108,6 +108,11 @@ func TestSensors(t *testing.T) {
 	if o, _ = observe(); o.Readings[NodeBytes] != (Reading{}) {
 		t.Errorf("a file system without a size: %+v", o.Readings[NodeBytes])
 	}
+	files = stats.FileSystems{Node: disk("8:1", 40, 4), Unknown: errors.New("the runtime is away")}
+	o, err = observe()
+	if _, there := o.Readings[NodeBytes]; there || !errors.Is(err, files.Unknown) || o.Readings[NodeMemory] == (Reading{}) {
+		t.Errorf("the runtime hasn't told its file systems: %+v, %v", o, err)
+	}
 }
 
 // TestTriggers: PSI, the group's own events and thresholds of its usage, as far as the group has the files; a threshold at or

@@ -26,6 +26,9 @@ type FileSystem struct {
 type FileSystems struct {
 	// Node contains the agent's root directory, Images the images, and Containers the writable layers of containers.
 	Node, Images, Containers FileSystem
+	// Unknown is the error of a runtime that has never answered which file systems it uses; else nil. Until then, files
+	// of images and containers may be on any file system.
+	Unknown error
 }
 
 var errNoImageFS = errors.New("the container runtime doesn't report which file system its images are on")
@@ -33,15 +36,17 @@ var errNoImageFS = errors.New("the container runtime doesn't report which file s
 // MeasureFileSystems measures the file systems now. Unlike Sample, it reads no directories and reuses no figures. If
 // file systems or the runtime don't respond, the first call takes up to 3 s, and later calls don't wait for these.
 func (s *Sampler) MeasureFileSystems(ctx context.Context) FileSystems {
-	images, containers, err := s.imageFileSystems(ctx)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", errNoImageFS, err)
-	} else {
-		err = errNoImageFS
+	images, containers, failed := s.imageFileSystems(ctx)
+	err := errNoImageFS
+	if failed != nil {
+		err = fmt.Errorf("%w: %w", errNoImageFS, failed)
 	}
 	all := FileSystems{Node: FileSystem{Path: s.RootDir},
 		Images:     FileSystem{Path: images.GetFsId().GetMountpoint(), Err: err},
 		Containers: FileSystem{Path: containers.GetFsId().GetMountpoint(), Err: err}}
+	if images == nil {
+		all.Unknown = failed
+	}
 	s.measure(ctx, &all.Node, &all.Images, &all.Containers)
 	return all
 }

@@ -60,8 +60,20 @@ func TestMeasureFileSystemsWithoutTheRuntime(t *testing.T) {
 	n.images = errors.New("the runtime is away")
 	got := n.sampler().MeasureFileSystems(t.Context())
 	if got.Node.Err != nil || got.Node.Capacity == nil || got.Images.Err == nil || !strings.Contains(got.Images.Err.Error(), "is away") ||
-		got.Containers.Err == nil || got.Images.Capacity != nil {
+		got.Containers.Err == nil || got.Images.Capacity != nil || !errors.Is(got.Unknown, n.images) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestMeasureFileSystemsAsBefore: a runtime that has answered once has the same file systems while it is away.
+func TestMeasureFileSystemsAsBefore(t *testing.T) {
+	n := newNode(t)
+	s := n.sampler()
+	for range 2 {
+		if got := s.MeasureFileSystems(t.Context()); got.Unknown != nil || got.Images.Err != nil {
+			t.Errorf("got %+v", got)
+		}
+		n.images = errors.New("the runtime is away")
 	}
 }
 
