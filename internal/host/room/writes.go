@@ -20,7 +20,7 @@ const patience = 5 * time.Second
 type Writes struct {
 	events NodeEvents
 	log    logr.Logger
-	// changed is signaled when a write has begun while there was no other, and when the last one that hung has ended.
+	// changed is signaled when a write has taken patience, and when one ends while some hang.
 	changed wake.Slot
 
 	mu sync.Mutex
@@ -53,10 +53,10 @@ func (w *Writes) Track(path string) (end func()) {
 	p := &pendingWrite{path, time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.pending[p] = struct{}{}; len(w.pending) == 1 {
-		w.changed.Wake()
-	}
+	w.pending[p] = struct{}{}
+	late := time.AfterFunc(patience, w.changed.Wake)
 	return func() {
+		late.Stop()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if delete(w.pending, p); w.hanging {
@@ -69,57 +69,40 @@ func (w *Writes) Track(path string) (end func()) {
 func (w *Writes) Hanging() (path string, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.oldest(); p != nil && time.Since(p.began) >= patience {
-		return p.path, p.began
-	}
-	return "", time.Time{}
-}
-
-// oldest returns the first of the pending writes; nil if there is none. The caller holds mu.
-func (w *Writes) oldest() (first *pendingWrite) {
 	for p := range w.pending {
-		if first == nil || p.began.Before(first.began) {
-			first = p
+		if time.Since(p.began) >= patience && (path == "" || p.began.Before(since)) {
+			path, since = p.path, p.began
 		}
 	}
-	return first
+	return path, since
 }
 
 // Run reports writes that hang until ctx ends: once until none hangs. The error is always nil.
 func (w *Writes) Run(ctx context.Context) error {
 	for {
-		var due <-chan time.Time
-		if after := w.report(); after > 0 {
-			due = time.After(after)
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-w.changed:
-		case <-due:
+			w.report()
 		}
 	}
 }
 
-// report reports a write that hangs, and that none does any more. It returns the time until the next pending write
-// hangs; zero if there is none, or one hangs already.
-func (w *Writes) report() (after time.Duration) {
+// report reports that a write hangs, and that none does any more.
+func (w *Writes) report() {
+	path, since := w.Hanging()
 	w.mu.Lock()
-	p := w.oldest()
-	if p != nil {
-		after = patience - time.Since(p.began)
-	}
-	hangs, hung := p != nil && after <= 0, w.hanging
-	w.hanging = hangs
+	hung := w.hanging
+	w.hanging = path != ""
 	w.mu.Unlock() // the log may be on the same disk
 	switch {
-	case hangs && !hung:
+	case path != "" && !hung:
 		w.events.NodeEvent("Warning", pod.ReasonStorageFailed, fmt.Sprintf("The disk doesn't answer: a write of %s "+
-			"hasn't returned since %s. Running pods run on; those wait whose state has to be on disk",
-			p.path, p.began.UTC().Format(time.RFC3339)))
-		w.log.Info("The disk doesn't answer: a write hasn't returned. Running pods run on", "path", p.path)
-	case !hangs && hung:
+			"hasn't returned since %s. Running pods run on; pods whose state has to be on disk wait",
+			path, since.UTC().Format(time.RFC3339)))
+		w.log.Info("The disk doesn't answer: a write hasn't returned. Running pods run on", "path", path)
+	case path == "" && hung:
 		w.log.Info("The disk answers again")
 	}
-	return max(after, 0)
 }

@@ -46,17 +46,13 @@ func LayerDir(ctx context.Context, conn grpc.ClientConnInterface, container stri
 	return "", nil
 }
 
-// collectIn is the timeout for a garbage collection of containerd.
-const collectIn = time.Minute
-
 // FreeLayers returns once the layers of removed containers are deleted. containerd deletes them in its next garbage
 // collection, which may be seconds after the CRI's answer. The synchronous end of a lease is one, too.
 func FreeLayers(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
-	ctx, cancel := context.WithTimeout(ctx, collectIn)
-	defer cancel()
 	client, id := leases.NewLeasesClient(conn), "deckhand-"+rand.Text()
-	expire := map[string]string{"containerd.io/gc.expire": time.Now().Add(collectIn).Format(time.RFC3339)}
+	// If it isn't ended, containerd ends it later.
+	expire := map[string]string{"containerd.io/gc.expire": time.Now().Add(time.Minute).Format(time.RFC3339)}
 	_, err := client.Create(ctx, &leases.CreateRequest{ID: id, Labels: expire})
 	if err == nil {
 		_, err = client.Delete(ctx, &leases.DeleteRequest{ID: id, Sync: true})
