@@ -120,11 +120,13 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 			Key: volumestate.Key(p), Kind: volumestate.Teardown, Undoes: true, Owner: string(uid),
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
-				plugin, migrated := m.pluginOf(p), m.migrated(p)
-				err := m.tearDown(ctx, p, plugin, op.Waits)
-				if plugin != nil {
-					m.measured(op, plugin, "volume_unmount", migrated, began, err)
+				plugin := m.pluginOf(p)
+				if plugin == nil {
+					return m.tearDown(ctx, p, nil, op.Waits)
 				}
+				migrated := m.source(p, plugin).Migrated // as with the kubelet, not of an earlier agent's mount
+				err := m.tearDown(ctx, p, plugin, op.Waits)
+				m.measured(op, plugin, "volume_unmount", migrated, began, err)
 				return err
 			},
 		}))
@@ -191,26 +193,13 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	return nil
 }
 
-// migrated reports whether this agent has mounted the volume at this place, and a CSI driver has replaced the volume's
-// kind. As with the kubelet, volumes that an earlier agent has mounted don't count.
-func (m *Manager) migrated(at volumestate.Place) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, e := range append(m.actual.Of(at.UID), m.leaving.Of(at.UID)...) {
-		if e.Place == at {
-			return e.Spec.Migrated
-		}
-	}
-	return false
-}
-
 // source returns the source of the volume at a place, if this agent has mounted it, or if it is one of the desired
 // pod's own; else the zero Spec.
 func (m *Manager) source(at volumestate.Place, plugin volume.Plugin) volume.Spec {
 	m.mu.Lock()
-	left := m.leaving.Of(at.UID)
+	mounted := append(m.actual.Of(at.UID), m.leaving.Of(at.UID)...)
 	m.mu.Unlock()
-	for _, e := range left {
+	for _, e := range mounted {
 		if e.Place == at {
 			return e.Spec
 		}
