@@ -349,7 +349,7 @@ const (
 )
 
 // releaseAtRest returns a function that calls the function release when the agent comes to rest: after its start, and
-// after later changes of pods, of which watch notifies.
+// after later changes of pods. The channel of watch receives after such a change.
 func releaseAtRest(watch func() (<-chan struct{}, func()), release func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		changed, cancel := watch()

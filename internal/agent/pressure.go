@@ -93,7 +93,7 @@ func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts)
 		Log: b.log.WithName("disks")}), nil
 }
 
-// reclaimIn is the timeout for removing what isn't used.
+// reclaimIn is the timeout for the removal of dead containers or unused images.
 const reclaimIn = 30 * time.Second
 
 // reclaiming returns the function that removes dead containers and unused images, and returns once their space is free.

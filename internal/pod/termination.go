@@ -136,8 +136,7 @@ type Checkpoint struct {
 	Carried map[string]Carried `json:"carried,omitempty"`
 }
 
-// Failed is a failure because of which a container has to end: the failure of its startup or liveness probe, or of its
-// postStart hook.
+// Failed is a failure that ends a container: the failure of its startup or liveness probe, or of its postStart hook.
 type Failed struct {
 	Cause StopCause `json:"cause"`
 	Probe ProbeKind `json:"probe,omitempty"`

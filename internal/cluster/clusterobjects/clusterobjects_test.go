@@ -341,7 +341,8 @@ func TestVolumeAttachments(t *testing.T) {
 }
 
 // TestAttachmentsInUse: the VolumeAttachment of a volume that is attached soon is read once, when the node's object
-// lists it as attached. A pod waits only for what is read, and nothing is read for a volume that isn't in use any more.
+// lists it as attached. A pod waits only while that read is under way. The object of a volume that isn't in use any more
+// isn't read.
 func TestAttachmentsInUse(t *testing.T) {
 	const node = "node1"
 	name := object.AttachmentName("a.example", "h1", node)

@@ -30,7 +30,7 @@ type Report struct {
 	// reported its status yet isn't ready.
 	NotReady []string
 	Pressure admission.Pressure
-	// StorageFailed is the disk error because of which no pod can be admitted; empty if there is none.
+	// StorageFailed is a disk error that prevents the admission of pods; empty if there is none.
 	StorageFailed string
 }
 

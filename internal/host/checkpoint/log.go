@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// Log is a file with many named records, of which only a few change at a time. Each write appends a line with the
-// changed records, made by Seal; of several records with one name, the last one counts. An incomplete line at the end,
+// Log is a file with many named records; only a few of them change at a time. Each write appends a line with the
+// changed records, made by Seal. If several records have one name, the last one counts. An incomplete line at the end,
 // from a write that was interrupted by a crash, is ignored. A Log is not safe for concurrent use.
 type Log struct {
 	path    string

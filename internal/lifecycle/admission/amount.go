@@ -84,8 +84,8 @@ func (a Amount) Positive() bool {
 	return false
 }
 
-// Short returns the resources of which a needs more than is free, in the order in which messages name them. A resource
-// that isn't requested is never short, even if pods hold more of it than the node has.
+// Short returns the resources for which a is larger than free, in the order of messages. A resource that isn't
+// requested is never short, even if pods hold more of it than the node has.
 func (a Amount) Short(free Amount) []v1.ResourceName {
 	var out []v1.ResourceName
 	for name, n := range a {

@@ -101,8 +101,8 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	return s
 }
 
-// setNeverRan sets the state of a container of which no instance ever ran. Usually the state is why the container
-// waits. It is an unknown end if the pod ended after it was initialized, or if the pod has to end in a terminal phase.
+// setNeverRan sets the state of a container that never ran. Usually the state is Waiting, with the reason. It is
+// Terminated, with an unknown end, if the pod ended after it was initialized, or has to end in a terminal phase.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended &&
 		f.RequiresTerminalPhase {

@@ -30,8 +30,8 @@ type State struct {
 }
 
 // Measure computes the state. a is the allocation, nil if there is none yet. allowed is the allocation that the pod's
-// cgroup allowed last, nil if unknown. unsure says that a later change of the cgroup was requested, of which the result
-// is unknown.
+// cgroup allowed last, nil if unknown. unsure says that a later change of the cgroup was requested, and that its
+// result is unknown.
 func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, unsure bool, k *pod.Checkpoint) State {
 	s := State{allocation: a, allowed: allowed, unsure: unsure, checkpoint: k}
 	if a == nil {

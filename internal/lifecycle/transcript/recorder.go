@@ -58,7 +58,7 @@ func (r *Recorder) Comment(line string) {
 	r.comments = append(r.comments, strings.Join(list, "\n# "))
 }
 
-// Record records a decision and its inputs, neither of which may be changed afterwards. A decision in which only the
+// Record records a decision and its inputs. The caller must not change them afterwards. A decision in which only the
 // time differs from the previous one isn't recorded.
 func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
 	if r.limit <= 0 {

@@ -138,8 +138,8 @@ func (s *Sensors) arm(triggers []alarm.Trigger) {
 	s.failed = text
 }
 
-// disks reads the signals of file systems: none while it isn't known which of them the runtime uses, because what lies
-// on another one would be removed in vain.
+// disks reads the signals of file systems. It reads none until the runtime has reported the file systems that it uses:
+// ended containers and images could be removed although they are on another file system.
 func (s *Sensors) disks(ctx context.Context, o *Observation) error {
 	all := s.FileSystems(ctx)
 	if all.Unknown != nil {

@@ -42,7 +42,7 @@ type seen struct {
 	waits    []pod.Wait
 }
 
-// Decision records a decision and its inputs, neither of which may be changed afterwards.
+// Decision records a decision and its inputs. The caller must not change them afterwards.
 func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
 	rec := r.open()
 	if rec == nil {

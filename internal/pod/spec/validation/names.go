@@ -10,8 +10,8 @@ import (
 // errors.
 const maxListed = 20
 
-// Names has the names of one kind of items in a pod, such as its volumes, in the manifest's order. It is used to check
-// references to the items.
+// Names is the list of names of items of one kind in a pod, such as its volumes, in the manifest's order. References to
+// the items are checked with it.
 type Names struct {
 	list  []string
 	known map[string]bool

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PersistentSource checks the source of a PersistentVolume, of which exactly one has to be set. Sources that pods'
-// volumes can also have follow the same rules as there.
+// PersistentSource checks the source of a PersistentVolume. Exactly one source has to be set. The rules of a source are
+// the same as in a pod's volume, if a pod's volume can have such a source.
 func PersistentSource(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	errs := exactlyOne(*s, at, "volume")
 	same := sameAsPods(s)
