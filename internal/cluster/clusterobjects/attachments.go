@@ -73,14 +73,16 @@ func (f *Finder) setAttached(changed map[v1.UniqueVolumeName]attachedVolume, nod
 		if !ok {
 			continue
 		}
-		keys = append(keys, k)
 		if f.attached[k] = v; v == (attachedVolume{}) {
 			delete(f.attached, k)
 		}
-		if e := f.entries[k]; e != nil {
+		e := f.entries[k]
+		if e != nil {
 			e.ask()
-			e.again.Wake()
 		}
+		if e == nil || v != (attachedVolume{inUse: true, attached: true}) {
+			keys = append(keys, k)
+		} // else the answer wakes the pods: before it, all that they could do is wait
 	}
 	f.mu.Unlock()
 	for _, k := range keys {

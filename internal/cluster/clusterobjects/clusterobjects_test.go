@@ -413,6 +413,54 @@ func TestAttachmentsInUse(t *testing.T) {
 	}
 }
 
+// TestAskedDuringARead: the answer to a read that began before the node's lists changed may be older than they are. The pod
+// waits for the answer to another read.
+func TestAskedDuringARead(t *testing.T) {
+	const node, volume = "node1", v1.UniqueVolumeName("kubernetes.io/csi/a.example^h1")
+	name := object.AttachmentName("a.example", "h1", node)
+	is := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	is.Status.Attached = true
+	what := "get " + keyOf(is).String()
+	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+		board := nodefacts.NewBoard(nodefacts.Facts{})
+		facts, err := board.Writer("a test", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = r.Finder.(*clusterobjects.Finder).FollowAttachments(ctx, board, node) })
+		defer func() { cancel(); running.Wait() }()
+		list := func(attached ...v1.AttachedVolume) {
+			facts.Set(func(f *nodefacts.Facts) {
+				f.InUse = []v1.UniqueVolumeName{volume}
+				f.ReportedInUse, f.VolumesAttached = f.InUse, attached
+			})
+			synctest.Wait()
+		}
+		ask := func() error {
+			_, err := r.For(apiPod(1)).VolumeAttachment(t.Context(), name)
+			return err
+		}
+		a.put(is)
+		list(v1.AttachedVolume{Name: volume})
+		began := time.Now()
+		if err := ask(); !object.IsUnknown(err) {
+			t.Error(err)
+		}
+		time.Sleep(latency / 2)
+		list() // it was detached, and is attached again
+		list(v1.AttachedVolume{Name: volume})
+		time.Sleep(latency)
+		if err := ask(); !object.IsUnknown(err) || a.count(what) != 2 {
+			t.Errorf("the answer to a read before: %v after %d calls", err, a.count(what))
+		}
+		if !r.Await(t.Context(), "u1", began) || time.Since(began) != 2*latency || ask() != nil || a.count(what) != 2 {
+			t.Errorf("%v after %s and %d calls", ask(), time.Since(began), a.count(what))
+		}
+	})
+}
+
 // interest is how long a pod counts as waiting after it has asked.
 const interest = 10 * time.Minute
 

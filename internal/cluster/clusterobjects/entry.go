@@ -28,6 +28,9 @@ type entry struct {
 	stop  context.CancelFunc
 	// again triggers another read of an object that isn't watched at the moment.
 	again wake.Slot
+	// unsent says that the object was asked for after the last request was sent: the answer to that request may be too
+	// old.
+	unsent bool
 	// asked is when a pod last asked for the object. until is when the answer expires; zero while the object is
 	// watched.
 	asked, until time.Time
@@ -41,6 +44,24 @@ type entry struct {
 	restored bool
 	// why is the reason why there is no answer.
 	why string
+}
+
+// ask requests an answer to a request that is sent from now on. The Finder's lock is held.
+func (e *entry) ask() {
+	e.known.ask()
+	e.unsent = true
+	e.again.Wake()
+}
+
+// sending records that a request is about to be sent.
+func (f *Finder) sending(e *entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.unsent = false
+	select {
+	case <-e.again: // this request is the one that was asked for
+	default:
+	}
 }
 
 // has reports whether there ever was an answer.
@@ -148,7 +169,6 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	expired := !e.until.IsZero() && now.After(e.until)
 	if !e.asking && (expired && (!used || !f.watched(k.Kind)) || !used && onlyGot(k.Kind)) {
 		e.ask()
-		e.again.Wake()
 	}
 	if e.asking && !e.has() && f.conf.Known.Away() {
 		f.restore(e)
@@ -225,6 +245,7 @@ func (f *Finder) watch(ctx context.Context, e *entry) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		once, end := context.WithCancel(ctx)
 		s := &sight{finder: f, entry: e, end: end}
+		f.sending(e)
 		f.conf.API.Watch(once, resource(e.key.Kind), e.key.Namespace, chosen, s)
 		end()
 		switch {
@@ -392,10 +413,7 @@ func isImmutable(o runtime.Object) bool {
 func (f *Finder) get(ctx context.Context, e *entry) {
 	for failures, polls, polled := 0, 0, false; ctx.Err() == nil; {
 		f.awaitAttached(ctx, e, polled)
-		select {
-		case <-e.again: // this read is the one that was asked for
-		default:
-		}
+		f.sending(e)
 		got := e.key.Kind.New()
 		err := f.conf.API.Get(ctx, apiclient.Calls, resource(e.key.Kind), e.key.Namespace, e.key.Name, got)
 		if ctx.Err() != nil {
@@ -470,7 +488,8 @@ func (f *Finder) waitedFor(e *entry) bool {
 	return !usable && time.Since(e.asked) < interest
 }
 
-// record records an answer, and wakes the object's users if it has changed.
+// record records an answer, and wakes the object's users if it has changed. If they have asked again since the request
+// was sent, they wait for the answer to the next one.
 func (f *Finder) record(e *entry, change func(*entry)) {
 	f.mu.Lock()
 	before, had := e.object, e.has()
@@ -482,9 +501,9 @@ func (f *Finder) record(e *entry, change func(*entry)) {
 		before != nil && (before.GetUID() != e.object.GetUID() ||
 			before.GetResourceVersion() != e.object.GetResourceVersion() ||
 			!equality.Semantic.DeepEqual(before, e.object)) // a restored store reuses versions
-	e.asking, e.restored, e.why = false, false, ""
+	e.asking, e.restored, e.why = e.unsent, false, ""
 	f.keep(e)
-	if changed {
+	if changed = changed && !e.unsent; changed {
 		e.at = time.Now()
 	}
 	f.mu.Unlock()
@@ -500,7 +519,7 @@ func (f *Finder) failed(e *entry, err error) {
 	awaited := e.asking
 	e.why = err.Error()
 	if e.has() && e.key.Kind != object.VolumeAttachment {
-		e.asking = false
+		e.asking = e.unsent
 		if e.at = time.Now(); !e.until.IsZero() {
 			e.until = e.at.Add(leastTTL)
 		}
