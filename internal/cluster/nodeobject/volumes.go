@@ -24,7 +24,8 @@ type Volumes struct {
 	Changed, Reached <-chan struct{}
 }
 
-// together is how long a changed list waits for further changes.
+// together is how long after a call a changed list waits for further changes. The first change after a rest is sent at
+// once: a volume that is awaited here, or on another node, doesn't wait for changes that most likely don't come.
 const together = 20 * time.Millisecond
 
 // volumesInUse maintains status.volumesInUse, and publishes which volumes are attached. It makes separate calls: a slow
@@ -36,16 +37,17 @@ const together = 20 * time.Millisecond
 type volumesInUse struct {
 	conf  Config
 	woken wake.Slot
-	// retry and reported belong to run; reported says that the present failures were logged.
+	// The fields up to mu belong to run. reported says that the present failures were logged. at is when the last call
+	// was made.
 	retry    apiclient.Backoff
 	reported bool
+	at       time.Time
 
 	mu sync.Mutex
 	// lists is the newest state of the object that isn't older than the answer to the last call; nil if there is none.
 	lists *volumeLists
-	// sent is the list of the last call, at when it was made.
+	// sent is the list of the last call.
 	sent []v1.UniqueVolumeName
-	at   time.Time
 	// limit are the sorted names that are in every list that was sent but not answered; nil if all calls were answered.
 	// The object may have any of these lists, now or later.
 	limit []v1.UniqueVolumeName
@@ -130,10 +132,7 @@ func (v *volumesInUse) run(ctx context.Context) {
 		case <-v.conf.Volumes.Reached:
 			v.retry.Recovered()
 		case <-v.conf.Volumes.Changed:
-			select {
-			case <-ctx.Done():
-			case <-time.After(together):
-			}
+			wake.Sleep(ctx, time.Until(v.at.Add(together)))
 		}
 	}
 }
@@ -197,12 +196,13 @@ func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) err
 	if v.limit != nil {
 		limit = within(slices.Clone(list), v.limit)
 	}
-	v.sent, v.at, v.limit, v.watched = list, time.Now(), limit, false
+	v.sent, v.limit, v.watched = list, limit, false
 	v.publish() // before the call may remove names from the object's list
 	v.mu.Unlock()
 	if !slices.Equal(v.conf.Volumes.InUse(), list) {
 		return nil // the list has changed meanwhile, and a pod may rely on a new name: run sends the new list at once
 	}
+	v.at = time.Now()
 	object, err := v.conf.API.PatchStatus(ctx, v.conf.Identity.Name, body)
 	if err != nil {
 		return fmt.Errorf("report the volumes in use of node %s: %w", v.conf.Identity.Name, err)
