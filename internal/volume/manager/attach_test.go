@@ -325,6 +325,46 @@ func (c *cluster) VolumeAttachment(_ context.Context, name string) (*storagev1.V
 	return c.attached, nil
 }
 
+// reports is a cluster that records the lists of volumes in use.
+type reports struct {
+	*cluster
+	lists *[][]v1.UniqueVolumeName
+}
+
+func (r reports) SetInUse(names []v1.UniqueVolumeName) {
+	r.change(func() { r.inUse, *r.lists = names, append(*r.lists, names) })
+}
+
+// The attached volumes of a pod are in use from one moment on: each change of the list may be a call to the API server.
+func TestInUseTogether(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	var volumes []v1.Volume
+	for i := range 5 {
+		name := fmt.Sprint("more-", i)
+		pv := c.bound["data"].pv.DeepCopy()
+		pv.Name, pv.Spec.CSI.VolumeHandle = "pv-"+name, name
+		c.bound[name] = binding{&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}, pv}
+		volumes = append(volumes, claim(name, name))
+	}
+	var lists [][]v1.UniqueVolumeName
+	m, _ := c.prepared(reports{c, &lists})
+	p := namedPod("web", "uid-0", volumes...)
+	p.Spec.NodeName = "node1"
+	if err := m.Prepare(t.Context(), c.want(p), c); err == nil {
+		t.Error("prepared")
+	}
+	for _, list := range lists {
+		if len(list) > 0 && len(list) < len(volumes) {
+			t.Errorf("in use at first: %q", list)
+		}
+	}
+	if len(c.used()) != len(volumes) {
+		t.Errorf("in use: %q", c.used())
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	c.finish()
+}
+
 // Each step of the handshake waits for the one before, whatever the agent that waits. The next agent knows from its
 // records what is in use, and how to release it (kubernetes/kubernetes#52683).
 func TestAttach(t *testing.T) {

@@ -1,12 +1,14 @@
 package manager
 
 import (
+	"context"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -46,6 +48,30 @@ func (m *Manager) reportInUse() {
 	defer m.mu.Unlock() // held during SetInUse, so that an older report can't overwrite a newer one
 	if m.conf.Attached != nil && m.heldKnown && m.podsKnown && m.stages.Found(m.conf.Attached.Reported()) {
 		m.conf.Attached.SetInUse(m.held.List())
+	}
+}
+
+// useAttached reports the attached volumes that a pod is about to mount, all at once: each report may be a call to the
+// API server.
+func (m *Manager) useAttached(ctx context.Context, wants []*volumestate.Wanted) {
+	if m.conf.Attached == nil {
+		return
+	}
+	names := map[volumestate.Place]v1.UniqueVolumeName{}
+	for _, w := range wants {
+		if a, ok := w.Plugin.(volume.Attacher); ok && !m.has(w) {
+			if name, err := w.Attach(ctx, a); err == nil { // else mountAttached returns the error
+				names[w.Place] = name
+			}
+		}
+	}
+	m.mu.Lock()
+	for at, name := range names {
+		m.held.Add(at, name)
+	}
+	m.mu.Unlock()
+	if len(names) > 0 {
+		m.reportInUse()
 	}
 }
 

@@ -238,6 +238,7 @@ func (m *Manager) mountAll(ctx context.Context, p *v1.Pod, wants []*volumestate.
 	problems []volumestate.Problem) error {
 	var jobs []job
 	var begun []*volumestate.Wanted
+	m.useAttached(ctx, wants)
 	start := time.Now()
 	for _, w := range wants {
 		if m.has(w) {
