@@ -413,8 +413,8 @@ func TestAttachmentsInUse(t *testing.T) {
 	}
 }
 
-// TestAskedDuringARead: the answer to a read that began before the node's lists changed may be older than they are. The pod
-// waits for the answer to another read.
+// TestAskedDuringARead: the answer to a read that began before the node's lists changed may be older than they are. The
+// pod waits for the answer to another read.
 func TestAskedDuringARead(t *testing.T) {
 	const node, volume = "node1", v1.UniqueVolumeName("kubernetes.io/csi/a.example^h1")
 	name := object.AttachmentName("a.example", "h1", node)

@@ -24,8 +24,8 @@ type Volumes struct {
 	Changed, Reached <-chan struct{}
 }
 
-// together is how long after a call a changed list waits for further changes. The first change after a rest is sent at
-// once: a volume that is awaited here, or on another node, doesn't wait for changes that most likely don't come.
+// together is how long a changed list waits for further changes. New names wait only if there was a call that recently:
+// otherwise most likely no more come, and a pod waits for its volume to be attached.
 const together = 20 * time.Millisecond
 
 // volumesInUse maintains status.volumesInUse, and publishes which volumes are attached. It makes separate calls: a slow
@@ -38,7 +38,7 @@ type volumesInUse struct {
 	conf  Config
 	woken wake.Slot
 	// The fields up to mu belong to run. reported says that the present failures were logged. at is when the last call
-	// was made.
+	// ended.
 	retry    apiclient.Backoff
 	reported bool
 	at       time.Time
@@ -46,7 +46,7 @@ type volumesInUse struct {
 	mu sync.Mutex
 	// lists is the newest state of the object that isn't older than the answer to the last call; nil if there is none.
 	lists *volumeLists
-	// sent is the list of the last call.
+	// sent is the list of the last call. Only run changes it.
 	sent []v1.UniqueVolumeName
 	// limit are the sorted names that are in every list that was sent but not answered; nil if all calls were answered.
 	// The object may have any of these lists, now or later.
@@ -132,9 +132,19 @@ func (v *volumesInUse) run(ctx context.Context) {
 		case <-v.conf.Volumes.Reached:
 			v.retry.Recovered()
 		case <-v.conf.Volumes.Changed:
-			wake.Sleep(ctx, time.Until(v.at.Add(together)))
+			wake.Sleep(ctx, v.pause())
 		}
 	}
+}
+
+// pause returns how long a changed list waits for further changes.
+func (v *volumesInUse) pause() time.Duration {
+	for _, name := range v.conf.Volumes.InUse() {
+		if _, had := slices.BinarySearch(v.sent, name); !had {
+			return time.Until(v.at.Add(together))
+		}
+	}
+	return together
 }
 
 // report sends the list if that is due, and returns when to do so again; zero if nothing is to be sent.
@@ -202,8 +212,8 @@ func (v *volumesInUse) send(ctx context.Context, list []v1.UniqueVolumeName) err
 	if !slices.Equal(v.conf.Volumes.InUse(), list) {
 		return nil // the list has changed meanwhile, and a pod may rely on a new name: run sends the new list at once
 	}
-	v.at = time.Now()
 	object, err := v.conf.API.PatchStatus(ctx, v.conf.Identity.Name, body)
+	v.at = time.Now()
 	if err != nil {
 		return fmt.Errorf("report the volumes in use of node %s: %w", v.conf.Identity.Name, err)
 	}

@@ -197,8 +197,9 @@ func withVolumes(t *testing.T, inUse, attached names, test func(r *volumesRig)) 
 	})
 }
 
-// TestVolumesInUse: a change of the list is sent at once, or 20 ms after an earlier one, whatever the interval of statuses, and the volume counts as
-// attached once the list was received (kubernetes/kubernetes#28141, #72181, #89313, #106853).
+// TestVolumesInUse: a change of the list is sent within 25 ms, and a new volume at once unless there was a call just
+// before, whatever the interval of statuses. The volume counts as attached once the list was received
+// (kubernetes/kubernetes#28141, #72181, #89313, #106853).
 func TestVolumesInUse(t *testing.T) {
 	a, ab, none := names{"a"}, names{"a", "b"}, names{}
 	for title, c := range map[string]struct {
@@ -362,6 +363,9 @@ func TestVolumesInUse(t *testing.T) {
 				synctest.Wait()
 			}
 			r.after(time.Second, "the first one, and all others by one call", nil, names{"v00"}, list)
+			r.uses()
+			r.after(19*time.Millisecond, "a removal waits", nil)
+			r.after(time.Second, "for others", nil, none)
 			if first, last := r.server.times[0].Sub(began), r.server.times[1].Sub(began); first > 0 ||
 				last > 25*time.Millisecond {
 				r.t.Errorf("sent after %v and %v", first, last)

@@ -343,7 +343,8 @@ func TestInUseTogether(t *testing.T) {
 		name := fmt.Sprint("more-", i)
 		pv := c.bound["data"].pv.DeepCopy()
 		pv.Name, pv.Spec.CSI.VolumeHandle = "pv-"+name, name
-		c.bound[name] = binding{&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}, pv}
+		of := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+		c.bound[name] = binding{of, pv}
 		volumes = append(volumes, claim(name, name))
 	}
 	var lists [][]v1.UniqueVolumeName
