@@ -54,7 +54,8 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 			}
 			return v.sampler.Sample(ctx, stats.CPUAndMemory, 0)
 		}})
-	m := pressure.New(pressure.Config{Settings: settings, Observe: sensors.Observe, Alarm: bell, Pods: pods.Pods,
+	m := pressure.New(pressure.Config{Settings: settings, Observe: sensors.Observe,
+		Processes: sensors.Processes, Alarm: bell, Pods: pods.Pods,
 		Holding: pods.Holding, Version: pods.Version,
 		Recorded: func(uid types.UID) bool { k := checkpoint(uid); return k != nil && k.Termination != nil },
 		Reclaim:  reclaim, Full: b.wakes.full, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,

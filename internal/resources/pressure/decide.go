@@ -92,6 +92,8 @@ type Act struct {
 	// Observe is when the next observation is needed if there is no alarm before: at once if the time isn't later than
 	// now. Negative means never.
 	Observe time.Duration
+	// Count is when the processes have to be counted if there is no observation before; negative means never.
+	Count time.Duration
 }
 
 const (
@@ -122,7 +124,7 @@ const (
 // Decide decides on the action to take after an observation. pods are all pods of the node, with the figures that an
 // earlier decision needed; nil if it needed none. now is the time since boot. Decide doesn't change its arguments.
 func Decide(s Settings, m Memory, o Observation, pods []Pod, now time.Duration) (Memory, Act) {
-	d := decision{Settings: s, m: m.clone(), o: o, now: now, kinds: kinds()}
+	d := decision{Settings: s, m: m.clone(), o: o, now: now, kinds: kinds(), act: Act{Count: -1}}
 	d.see()
 	d.act.Observe = d.nextObservation()
 	d.awaitEnd()
@@ -239,15 +241,45 @@ func (d *decision) nextObservation() time.Duration {
 			by(d.now + again)
 			continue
 		}
-		rate := max(kindOf(t.Signal).fill, d.m.Fill[t.Signal])
-		left := latest
-		if seconds := float64(r.Available-t.Least.Of(r.Capacity)) / rate; seconds < latest.Seconds() {
-			left = max(soonest, time.Duration(seconds*float64(time.Second)))
+		if t.Signal != Processes {
+			by(d.now + t.unmetFor(r, d.m.Fill[t.Signal]))
+			continue
 		}
-		by(d.now + left)
+		by(d.now + latest)
+		if at := d.now + t.unmetFor(r, d.m.Fill[Processes]); d.act.Count < 0 || at < d.act.Count {
+			d.act.Count = at
+		}
 	}
 	for _, last := range d.m.Pressed {
 		by(max(last+d.Transition, d.now+soonest))
+	}
+	return next
+}
+
+// unmetFor returns how long after a reading the threshold isn't met, if the resource is used up at the given rate or at
+// that of one program, whichever is higher. It is at least soonest and at most latest.
+func (t Threshold) unmetFor(r Reading, rate float64) time.Duration {
+	seconds := float64(r.Available-t.Least.Of(r.Capacity)) / max(kindOf(t.Signal).fill, rate)
+	if seconds >= latest.Seconds() {
+		return latest
+	}
+	return max(soonest, time.Duration(seconds*float64(time.Second)))
+}
+
+// counted returns Act.Count after a count of the processes between two observations. It is now if a threshold is newly
+// met.
+func (m *Memory) counted(s Settings, r Reading, now time.Duration) time.Duration {
+	rate := float64(m.Read[Processes].Available-r.Available) / max(now-m.At, soonest).Seconds()
+	m.Fill[Processes] = max(m.Fill[Processes], rate)
+	next := now + latest
+	for _, t := range s.Thresholds {
+		if _, was := m.Met[t.id()]; t.Signal != Processes || was {
+			continue
+		}
+		if t.met(r, false) {
+			return now
+		}
+		next = min(next, now+t.unmetFor(r, m.Fill[Processes]))
 	}
 	return next
 }

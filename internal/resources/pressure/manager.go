@@ -29,6 +29,8 @@ type Config struct {
 	Settings Settings
 	// Observe reads the resources. The error names the signals that can't be read; the Observation has the others.
 	Observe func(context.Context, []Threshold) (Observation, error)
+	// Processes reads the signal Processes alone, which costs little.
+	Processes func() (Reading, error)
 	// Alarm reports that memory may run short.
 	Alarm interface {
 		Woken() <-chan struct{}
@@ -101,8 +103,9 @@ type Manager struct {
 	ranks      map[types.UID]*Rank
 	transcript transcript
 
-	// Only Run uses the following fields.
+	// Only Run uses the following fields. count is Act.Count of the last decision, or of the last count.
 	memory  Memory
+	count   time.Duration
 	saved   Memory
 	savedAt time.Duration
 	noPodAt time.Duration
@@ -145,7 +148,7 @@ type SignalStatus struct {
 
 // New returns a Manager. It does nothing before Run.
 func New(c Config) *Manager {
-	m := &Manager{Config: c, wake: wake.NewSlot(), terminations: map[types.UID]*pod.PodTermination{},
+	m := &Manager{Config: c, wake: wake.NewSlot(), count: -1, terminations: map[types.UID]*pod.PodTermination{},
 		announced: map[Signal]time.Duration{}}
 	m.settings.Store(&c.Settings)
 	return m
@@ -242,11 +245,19 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	if pressure.Disk {
 		full = nil // the disk is observed periodically anyway, and each observation may measure the pods' disk usage
 	}
+	var count <-chan time.Time
+	if m.count >= 0 {
+		count = time.After(m.count - m.Now())
+	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-m.wake:
 	case <-due:
+	case <-count:
+		if m.countProcesses() {
+			return m.await(ctx, next)
+		}
 	case <-full:
 		m.failed = m.pause(ctx, due, m.failed+quietGap)
 	case <-m.Alarm.Woken():
@@ -262,6 +273,18 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 		m.note(m.Alarm.Drain())
 	}
 	return ctx.Err() == nil
+}
+
+// countProcesses counts the processes between two observations, and sets the time of the next count. It returns false if
+// an observation is needed instead.
+func (m *Manager) countProcesses() bool {
+	r, err := m.Processes()
+	if err != nil || r.Capacity <= 0 {
+		return false
+	}
+	now := m.Now()
+	m.count = m.memory.counted(*m.settings.Load(), r, now)
+	return m.count > now
 }
 
 // pause waits until the time until since boot, or until an observation is due for another reason. It returns the time
@@ -329,7 +352,7 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	if act.Needs != (Needs{}) { // the pods couldn't be measured
 		act.Observe = now + whileEnding
 	}
-	m.memory = next
+	m.memory, m.count = next, act.Count
 	m.ending.Store(next.Ending != "")
 	m.show(s, Status{Pressure: act.Pressure, Unread: err, Observed: true}, o, act)
 	m.Publish(act.Pressure)

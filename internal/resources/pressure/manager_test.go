@@ -58,6 +58,7 @@ type node struct {
 	byNeeds  bool // whether pods have only the figures that are needed
 	looks    int
 	lists    int
+	counts   int
 }
 
 func (n *node) run(s Settings) {
@@ -84,6 +85,15 @@ func (n *node) run(s Settings) {
 			n.mu.Unlock()
 			time.Sleep(slow)
 			return o, err
+		},
+		Processes: func() (Reading, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.counts++
+			if n.free[Processes] < 0 {
+				return Reading{}, errors.New("they can't be counted")
+			}
+			return Reading{n.free[Processes], 10 * gi}, nil
 		},
 		Pods: func(_ context.Context, needs Needs) ([]Pod, error) {
 			n.mu.Lock()
@@ -315,6 +325,46 @@ func TestManagerRests(t *testing.T) {
 		n.after(time.Hour)
 		if n.looks != before {
 			t.Errorf("%d observations without a threshold", n.looks-before)
+		}
+		n.end()
+	})
+}
+
+// TestManagerCounts: between observations processes alone are counted, and an observation follows at once when a count
+// meets a threshold or fails.
+func TestManagerCounts(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[Processes] = 32_000
+		n.run(settings(hard(Processes, 2_000)))
+		n.after(time.Hour)
+		if n.looks > 62 || n.counts < 170 || n.counts > 250 {
+			t.Errorf("%d observations and %d counts in an hour", n.looks, n.counts)
+		}
+		for _, rate := range []int64{100, 1_000, 1_900} {
+			n.free[Processes] = 32_000
+			n.after(10 * time.Minute)
+			var crossed time.Time
+			for !n.pressure.PIDs {
+				n.free[Processes] -= rate
+				if n.free[Processes] < 2_000 && crossed.IsZero() {
+					crossed = time.Now()
+				}
+				n.after(time.Second)
+				if n.free[Processes] < -100_000 {
+					t.Fatalf("%d a second isn't noticed", rate)
+				}
+			}
+			if late := time.Since(crossed); late > 3*time.Second {
+				t.Errorf("%d a second: noticed after %s", rate, late)
+			}
+		}
+		n.free[Processes] = 32_000
+		n.after(10*time.Minute + 20*time.Second)
+		before := n.looks
+		n.free[Processes] = -1
+		n.after(16 * time.Second)
+		if n.m.Status().Unread == nil || n.looks == before {
+			t.Errorf("%d observations after a count failed: %+v", n.looks-before, n.m.Status())
 		}
 		n.end()
 	})

@@ -41,8 +41,11 @@ func NewSensors(c SensorsConfig) *Sensors { return &Sensors{SensorsConfig: c} }
 // if there is no memory limit of all pods, or a file system doesn't count inodes.
 func (s *Sensors) Observe(ctx context.Context, thresholds []Threshold) (Observation, error) {
 	o := Observation{At: s.Now(), Readings: map[Signal]Reading{}}
-	err := errors.Join(s.memory(ctx, &o, thresholds), s.disks(ctx, &o), s.processes(&o))
-	return o, err
+	tasks, unread := s.Processes()
+	if tasks.Capacity > 0 {
+		o.Readings[Processes] = tasks
+	}
+	return o, errors.Join(s.memory(ctx, &o, thresholds), s.disks(ctx, &o), unread)
 }
 
 // memory reads the memory signals and sets the alarms.
@@ -183,14 +186,11 @@ func layoutOf(all *stats.FileSystems) Layout {
 	}
 }
 
-// processes reads the signal of processes.
-func (s *Sensors) processes(o *Observation) error {
+// Processes reads the signal Processes alone, without the other signals. Its capacity is 0 if there is no limit.
+func (s *Sensors) Processes() (Reading, error) {
 	tasks, err := capacity.ReadTasks("/")
 	if err != nil {
-		return fmt.Errorf("%s: %w", Processes, err)
+		return Reading{}, fmt.Errorf("%s: %w", Processes, err)
 	}
-	if tasks.Max > 0 {
-		o.Readings[Processes] = Reading{max(tasks.Max-tasks.Count, 0), tasks.Max}
-	}
-	return nil
+	return Reading{max(tasks.Max-tasks.Count, 0), tasks.Max}, nil
 }
