@@ -33,7 +33,7 @@ const (
 	// saveEvery is the shortest time between two writes: of a burst of changes only the newest state is written.
 	saveEvery = time.Second
 	// retryEvery is how long to wait before a failed write is tried again.
-	retryEvery = 20 * time.Second
+	retryEvery = 5 * time.Second
 )
 
 // patience is how long after Open a server that wasn't reached yet isn't considered away: a node that starts must not
