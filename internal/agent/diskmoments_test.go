@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/test/csidriver/driver"
 )
 
 // diskKind is a way in which the disk of a root directory can't be written.
@@ -71,6 +72,8 @@ func TestDiskMoments(t *testing.T) {
 		{"at rest", (*diskMoment).atRest},
 		{"admission", (*diskMoment).admission},
 		{"admission with a device", (*diskMoment).devices},
+		{"admission with volumes of a driver", (*diskMoment).driver},
+		{"a pod of the API server", (*diskMoment).lastKnown},
 		{"eviction", (*diskMoment).eviction},
 		{"shutdown", (*diskMoment).shutdown},
 		{"restart", (*diskMoment).restarted},
@@ -171,13 +174,19 @@ func (d *diskMoment) says(text string) bool {
 // waits waits until a pod says that it waits for the disk.
 func (d *diskMoment) waits(name string) {
 	d.t.Helper()
-	d.awaitPod(name, d.waiting)
+	d.waitsToWrite(name, "")
 }
 
-// waiting reports what a pod says instead of that it waits for the disk.
-func (d *diskMoment) waiting(v local.PodView) string {
+// waitsToWrite waits until a pod says that it waits for the disk, to write a file below a directory.
+func (d *diskMoment) waitsToWrite(name, below string) {
+	d.t.Helper()
+	d.awaitPod(name, func(v local.PodView) string { return d.waiting(v, below) })
+}
+
+// waiting reports what a pod says instead of that it waits for the disk, to write a file below a directory.
+func (d *diskMoment) waiting(v local.PodView, below string) string {
 	for _, w := range v.Waits {
-		if w.Disk && d.says(w.Message) {
+		if w.Disk && d.says(w.Message) && strings.Contains(w.Message, filepath.Join(d.disk.dir, below)) {
 			return ""
 		}
 	}
@@ -291,7 +300,7 @@ func (d *diskMoment) atRest() {
 		if d.kind.name == "full" {
 			return "it isn't started again, though that takes no space"
 		}
-		return d.waiting(v) // a new instance needs an inode
+		return d.waiting(v, "") // a new instance needs an inode
 	})
 	d.same("a/main")
 	report := d.recovers()
@@ -328,19 +337,129 @@ func (d *diskMoment) devices() {
 	d.awaitPod("first", ready)
 	d.fail()
 	d.want("second", spec)
-	d.awaitPod("second", func(v local.PodView) string {
-		for _, w := range v.Waits {
-			if w.Disk && d.says(w.Message) && strings.Contains(w.Message, "device-plugins/kubelet_internal_checkpoint") {
-				return ""
-			}
-		}
-		return fmt.Sprintf("%s: %+v", v.Pod.Status.Phase, v.Waits)
-	})
+	d.waitsToWrite("second", "device-plugins/kubelet_internal_checkpoint")
 	d.same("a/main", "hog/main", "first/main")
 	report := d.recovers()
 	d.awaitPod("second", ready)
 	report("the pod with a device is ready")
 	d.same("a/main", "hog/main", "first/main")
+}
+
+// csiVolume describes a volume of a driver, and a claim that is bound to it.
+func csiVolume(name string) string {
+	return "---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: " + name + "}\nspec: {capacity: " +
+		"{storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: csi.deckhand.test, volumeHandle: " + name + "}}\n" +
+		strings.Replace(claim(name), "spec: {", "spec: {volumeName: "+name+", ", 1)
+}
+
+// driver has pods wait for a driver that registers only when the disk has failed: the records of their volumes, of the
+// devices of these and of the devices' users have to be written before the driver is called.
+func (d *diskMoment) driver() {
+	registry := d.path("root/plugins_registry") // with room for the driver's socket
+	if err := os.Mkdir(registry, 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := unix.Mount("deckhand-test", registry, "tmpfs", 0, "mode=755"); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { // before the rig unmounts the disk
+		d.stop()
+		if err := unix.Unmount(registry, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			d.t.Error(err)
+		}
+	})
+	d.begin()
+	const object = "---\napiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: csi.deckhand.test}\n" +
+		"spec: {volumeLifecycleModes: [Ephemeral, Persistent]}\n"
+	d.put("objects", object+csiVolume("staged")+csiVolume("device")+csiVolume("user"))
+	d.want("inline", endless(map[string]string{"data": "csi: {driver: csi.deckhand.test}"}))
+	below := map[string]string{"staged": "plugins/kubernetes.io", "device": "staged", "user": "staged"}
+	for name := range below {
+		d.want(name, uses(name))
+	}
+	below["inline"] = "pods/" + d.uid("inline") + "/volumes"
+	for name := range below {
+		d.waitsFor(name, "the CSI driver csi.deckhand.test hasn't registered")
+	}
+	// These records are there already: each has to be written again before the next one.
+	for name, of := range map[string]string{"device": "/../..", "user": ""} {
+		users, err := filepath.Glob(d.path("root/staged/*/users/" + d.uid(name)))
+		if err != nil || len(users) != 1 {
+			d.t.Fatal(users, err)
+		}
+		if err := os.RemoveAll(filepath.Clean(users[0] + of)); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	d.fail()
+	switch d.kind.errno {
+	case unix.EROFS, unix.EIO:
+		below["staged"] = "staged" // the user's file is opened again
+	case unix.ENOSPC:
+		if d.kind.name == "full" {
+			below["user"] = below["staged"] // an empty file takes no space
+		}
+	}
+	p := driver.Start(d.t, driver.Options{Registration: filepath.Join(registry, "csi.sock"),
+		Below: []string{d.disk.dir}, Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
+	for name, path := range below {
+		d.waitsToWrite(name, path)
+	}
+	d.same("a/main", "hog/main")
+	state, err := p.State(d.t.Context())
+	if err != nil || len(state.Of("NodeStageVolume"))+len(state.Of("NodePublishVolume")) > 0 {
+		d.t.Errorf("without a record the driver was called: %+v, %v", state.Calls, err)
+	}
+	report := d.recovers()
+	for name := range below {
+		d.awaitPod(name, ready)
+	}
+	report("the pods with volumes of the driver are ready")
+	d.same("a/main", "hog/main")
+	p.CheckLaw(d.t)
+}
+
+// lastKnown adds a pod at the API server: the agent knows it, reports that its object isn't recorded, and records that
+// once it can. So it runs on when the next agent starts without the API server.
+func (d *diskMoment) lastKnown() {
+	api := &apiServer{pods: podList(apiPod(d.t, "member", 0)), more: make(chan v1.Pod)}
+	server := d.join(api, quietDisk)
+	d.want("a", momentSpec)
+	d.launch()
+	for _, name := range []string{"a", "member"} {
+		d.awaitPod(name, ready)
+	}
+	d.fail()
+	late := apiPod(d.t, "late", 0)
+	late.ResourceVersion, late.Annotations = "2", map[string]string{"large": strings.Repeat("x", 64<<10)}
+	api.more <- late
+	d.waits("late")
+	unrecorded := func(want bool) func() string {
+		return func() string {
+			n, err := d.client.Node(d.t.Context())
+			if err != nil {
+				return err.Error()
+			}
+			for _, p := range n.Problems {
+				if p.Source == pod.SourceAPI && d.says(p.Message) && strings.Contains(p.Message, "checkpoints/apiserver.jsonl") {
+					return map[bool]string{false: p.Message}[want]
+				}
+			}
+			return map[bool]string{true: fmt.Sprintf("%+v", n.Problems)}[want]
+		}
+	}
+	d.await("the node reports what isn't recorded", unrecorded(d.kind.name != "no inodes")) // it needs no inode
+	d.same("a/main", "member/main")
+	report := d.recovers()
+	d.awaitPod("late", ready)
+	d.await("all is recorded", unrecorded(false))
+	report("all is recorded")
+	d.before["late/main"] = d.newest("late/main").Id
+	d.stop()
+	server.Close()
+	d.launch()
+	d.awaitPod("late", ready)
+	d.same("a/main", "member/main", "late/main")
 }
 
 // storageFailed reports whether the node says something else about a disk that can't be written.

@@ -24,8 +24,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// apiServer serves pods that never change, has no other object, and accepts every write.
-type apiServer struct{ pods v1.PodList }
+// apiServer serves pods that never change, has no other object, and accepts every write. Pods that are sent to more
+// become known to the watch.
+type apiServer struct {
+	pods v1.PodList
+	more chan v1.Pod
+}
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
@@ -37,7 +41,18 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Query().Get("watch") != "":
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		more := s.more
+		if r.URL.Path != "/api/v1/pods" {
+			more = nil
+		}
+		for r.Context().Err() == nil {
+			select {
+			case <-r.Context().Done():
+			case p := <-more:
+				_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": p})
+				w.(http.Flusher).Flush()
+			}
+		}
 	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/pods":
 		body, err = json.Marshal(s.pods)
 	case r.Method == http.MethodGet:
@@ -50,11 +65,16 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func podList(pods ...v1.Pod) v1.PodList {
+	return v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: pods}
+}
+
 // apiPod is a pod of the API server with momentSpec.
 func apiPod(t *testing.T, name string, priority int32) v1.Pod {
 	t.Helper()
-	p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-n", Namespace: "default", UID: types.UID(name + "-uid"),
-		ResourceVersion: "1"}}
+	p := v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
+		Name: name + "-n", Namespace: "default", UID: types.UID(name + "-uid"), ResourceVersion: "1"}}
 	if err := yaml.Unmarshal([]byte("spec:\n"+strings.ReplaceAll(momentSpec, "IMAGE", image)), &p); err != nil {
 		t.Fatal(err)
 	}
@@ -89,26 +109,15 @@ func TestAbsentServerSparesPods(t *testing.T) {
 // member is an agent in a cluster, on a small disk, with pods that can be evicted and others.
 type member struct {
 	*reloads
-	api      *httptest.Server
-	settings string
-	before   map[string]string
+	api    *httptest.Server
+	before map[string]string
 }
 
 // joined starts an agent and its pods.
 func joined(t *testing.T) *member {
 	t.Helper()
-	api := httptest.NewServer(&apiServer{v1.PodList{
-		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
-		Items: []v1.Pod{apiPod(t, "plain", 0), apiPod(t, "critical", 2_000_000_000)}}})
-	t.Cleanup(api.Close) // after the agent has ended: it waits for connections
-	settings := "enableServer: false\ncontentType: application/json\n"
-	r := newReloads(t, settings+quietDisk)
-	kubeconfig := "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], " +
-		"contexts: [{name: c, context: {cluster: k, user: u}}], " +
-		"clusters: [{name: k, cluster: {server: '" + api.URL + "'}}]}"
-	if err := os.WriteFile(r.path("kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	r := newReloads(t, quietDisk)
+	api := r.join(&apiServer{pods: podList(apiPod(t, "plain", 0), apiPod(t, "critical", 2_000_000_000))}, quietDisk)
 	if err := os.Mkdir(r.path("root"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +125,30 @@ func joined(t *testing.T) *member {
 	if err := unix.Mount("deckhand-test", r.path("root"), "tmpfs", 0, "size=100m,mode=755"); err != nil {
 		t.Fatal(err)
 	}
-	r.configure(settings + quietDisk)
 	r.want("static", momentSpec)
 	r.up()
 	for _, name := range []string{"critical", "plain"} {
 		r.awaitPod(name, ready)
 	}
-	return &member{reloads: r, api: api, settings: settings, before: map[string]string{}}
+	return &member{reloads: r, api: api, before: map[string]string{}}
+}
+
+// inCluster are settings of an agent in a cluster.
+const inCluster = "enableServer: false\ncontentType: application/json\n"
+
+// join makes the next agent one of a cluster with this API server.
+func (r *rig) join(api *apiServer, settings string) *httptest.Server {
+	r.t.Helper()
+	server := httptest.NewServer(api)
+	r.t.Cleanup(func() { r.stop(); server.Close() }) // it waits for the agent's connections
+	kubeconfig := "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], " +
+		"contexts: [{name: c, context: {cluster: k, user: u}}], " +
+		"clusters: [{name: k, cluster: {server: '" + server.URL + "'}}]}"
+	if err := os.WriteFile(r.path("kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.configure(inCluster + settings)
+	return server
 }
 
 // press lets pods use some of the disk, and waits until none is left that may be evicted for that.
@@ -135,7 +161,7 @@ func (r *member) press() {
 			r.t.Fatal(err)
 		}
 	}
-	r.reload(r.settings+evictingDisk, v1.EventTypeWarning, string(pod.ReasonEvictionFindsNoPod),
+	r.reload(inCluster+evictingDisk, v1.EventTypeWarning, string(pod.ReasonEvictionFindsNoPod),
 		"no pod that may be evicted")
 }
 
