@@ -32,6 +32,8 @@ type Sensors struct {
 	SensorsConfig
 	reader *counters.Reader
 	failed string
+	// maxTasks is capacity.Tasks.Max at the last observation.
+	maxTasks int64
 }
 
 // NewSensors returns Sensors that have read nothing.
@@ -41,6 +43,7 @@ func NewSensors(c SensorsConfig) *Sensors { return &Sensors{SensorsConfig: c} }
 // if there is no memory limit of all pods, or a file system doesn't count inodes.
 func (s *Sensors) Observe(ctx context.Context, thresholds []Threshold) (Observation, error) {
 	o := Observation{At: s.Now(), Readings: map[Signal]Reading{}}
+	s.maxTasks = capacity.MaxTasks("/")
 	tasks, unread := s.Processes()
 	if tasks.Capacity > 0 {
 		o.Readings[Processes] = tasks
@@ -186,11 +189,11 @@ func layoutOf(all *stats.FileSystems) Layout {
 	}
 }
 
-// Processes reads the signal Processes alone, without the other signals. Its capacity is 0 if there is no limit.
+// Processes reads the signal Processes alone. Its capacity is that of the last observation, 0 if there is no limit.
 func (s *Sensors) Processes() (Reading, error) {
-	tasks, err := capacity.ReadTasks("/")
+	count, err := capacity.CountTasks("/")
 	if err != nil {
 		return Reading{}, fmt.Errorf("%s: %w", Processes, err)
 	}
-	return Reading{max(tasks.Max-tasks.Count, 0), tasks.Max}, nil
+	return Reading{max(s.maxTasks-count, 0), s.maxTasks}, nil
 }
