@@ -144,13 +144,21 @@ func (c *cache) Merge(rd reading) {
 			changed.add(s.Pod.UID)
 		}
 	}
-	for _, k := range rd.Containers {
+	for i, k := range rd.Containers {
 		if c.isGone(k.Container.ID) || c.isGone(k.Container.SandboxID) {
 			continue
 		}
-		if c.record(k.Pod, k.Container.ID).mergeContainer(k, rd.AsOf, now) {
-			changed.add(k.Pod.UID)
+		owner, known := c.owner[k.Container.ID]
+		known = known && owner == k.Pod.UID
+		r := c.record(k.Pod, k.Container.ID)
+		switch {
+		case known && r.mergeContainer(k, rd.AsOf, now):
+		case !known:
+			r.addContainer(k, rd.AsOf, now, rd.Containers[i:])
+		default:
+			continue
 		}
+		changed.add(k.Pod.UID)
 	}
 	for _, uid := range changed.list {
 		c.pods[uid].draft = false

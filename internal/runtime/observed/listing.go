@@ -34,7 +34,7 @@ type listing struct {
 	sandboxIDs []string
 	// fetches get the details that the list doesn't include. Only split adds the fetches for dead containers.
 	fetches []func(context.Context) error
-	dead    []deadContainer
+	dead    []*containerReading
 	// newest has the newest instances of each container, the first one first.
 	newest map[slot][detailed]instance
 
@@ -61,12 +61,6 @@ type (
 		created time.Time
 	}
 )
-
-// deadContainer is an ended container whose details aren't cached.
-type deadContainer struct {
-	*containerReading
-	fetch func(context.Context) error
-}
 
 func (l *listing) sandbox(item *runtimeapi.PodSandbox) {
 	l.sandboxIDs = append(l.sandboxIDs, item.GetId())
@@ -111,15 +105,24 @@ func (l *listing) container(item *runtimeapi.Container) {
 		return
 	}
 	r := &containerReading{Pod: identity, Container: c}
-	get := func(ctx context.Context) error {
+	if c.State == pod.ContainerExited {
+		l.dead = append(l.dead, r)
+	} else {
+		l.fetches = append(l.fetches, l.detailsOf(r, k))
+	}
+}
+
+// detailsOf returns the fetch of a container's details.
+func (l *listing) detailsOf(r *containerReading, k Knowledge) func(context.Context) error {
+	return func(ctx context.Context) error {
 		st, err := l.rt.ContainerStatus(ctx, r.Container.ID)
 		_, full, ok := translate.ContainerUpdate(st, r.Container.SandboxID, l.boot, k.Instance)
 		if err == nil && ok {
-			l.ends.complete(identity, &full, k)
-			l.addContainer(&containerReading{Pod: identity, Container: full, Detailed: true})
+			l.ends.complete(r.Pod, &full, k)
+			l.addContainer(&containerReading{Pod: r.Pod, Container: full, Detailed: true})
 			return nil
 		}
-		there, fatalErr := l.noteMissing(r.Container.ID, identity, k, err)
+		there, fatalErr := l.noteMissing(r.Container.ID, r.Pod, k, err)
 		if there {
 			if r.Container.State == pod.ContainerExited {
 				// Without its status, an ended container must not count as successful.
@@ -129,11 +132,6 @@ func (l *listing) container(item *runtimeapi.Container) {
 			l.addContainer(r)
 		}
 		return fatalErr
-	}
-	if c.State == pod.ContainerExited {
-		l.dead = append(l.dead, deadContainer{r, get})
-	} else {
-		l.fetches = append(l.fetches, get)
 	}
 }
 
@@ -162,12 +160,12 @@ func (l *listing) split() {
 		c := &d.Container
 		top := l.newest[slot{d.Pod.UID, c.Name}]
 		if slices.ContainsFunc(top[:], func(i instance) bool { return i.id == c.ID }) {
-			l.fetches = append(l.fetches, d.fetch)
+			l.fetches = append(l.fetches, l.detailsOf(d, l.cache.Know(c.ID)))
 			continue
 		}
 		c.FinishedAt = top[detailed-1].created // at the latest
 		c.ExitCode = pod.UnknownExitCode
-		l.addContainer(d.containerReading)
+		l.addContainer(d)
 	}
 	l.dead, l.newest = nil, nil
 }

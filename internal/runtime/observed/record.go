@@ -89,15 +89,24 @@ func (r *record) mergeSandbox(s *sandboxReading, asOf, now time.Time) bool {
 	return true
 }
 
-// mergeContainer merges a reading of a container, and reports whether the snapshot changed.
+// addContainer adds a container that isn't in the record. list has the readings from this one on: a pod may have
+// hundreds, for which there is room at once.
+func (r *record) addContainer(k *containerReading, asOf, now time.Time, list []*containerReading) {
+	if o := r.edit(); len(o.Containers) == cap(o.Containers) {
+		more := slices.IndexFunc(list, func(other *containerReading) bool { return other.Pod.UID != k.Pod.UID })
+		if more < 0 {
+			more = len(list)
+		}
+		o.Containers, r.meta = slices.Grow(o.Containers, more), slices.Grow(r.meta, more)
+	}
+	r.meta = append(r.meta, meta{id: k.Container.ID, learnt: now, asOf: asOf, detailed: k.Detailed})
+	r.insertContainer(k.Container)
+}
+
+// mergeContainer merges a reading of a container in the record, and reports whether the snapshot changed.
 func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
 	next := k.Container
 	i := r.container(next.ID)
-	if i < 0 {
-		r.meta = append(r.meta, meta{id: next.ID, learnt: now, asOf: asOf, detailed: k.Detailed})
-		r.insertContainer(next)
-		return true
-	}
 	old := &r.snapshot.Containers[i]
 	if !r.accept(next.ID, containerRank(next.State)-containerRank(old.State), asOf, k.Detailed) {
 		return false
