@@ -441,7 +441,7 @@ func (d *diskMoment) lastKnown() {
 				return err.Error()
 			}
 			for _, p := range n.Problems {
-				if p.Source == pod.SourceAPI && d.says(p.Message) && strings.Contains(p.Message, "checkpoints/apiserver.jsonl") {
+				if d.says(p.Message) && strings.Contains(p.Message, "checkpoints/apiserver.jsonl") {
 					return map[bool]string{false: p.Message}[want]
 				}
 			}

@@ -42,7 +42,7 @@
 //     min; log sizes every containerLogMonitorInterval, and more often for logs that grow; log directories every 30
 //     min;
 //   - the host: free memory, disk space, inodes and processes every minute, more often the nearer their thresholds are,
-//     and every 10 s under pressure; the number of processes alone, if it has a threshold, as often as 2,000 processes a
+//     and every 10 s under pressure; the number of processes alone, if it has a threshold, as often as 2,000 more a
 //     second could reach that, at most every second; the pod network's rules every 30 s where they are
 //     iptables-legacy's, which reports no changes; watchdog notifications at half of systemd's period; on a full disk,
 //     every minute, whether there is room for the reserve again, and for images whose archives couldn't be imported;

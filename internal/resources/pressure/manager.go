@@ -275,8 +275,8 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// countProcesses counts the processes between two observations, and sets the time of the next count. It returns false if
-// an observation is needed instead.
+// countProcesses counts the processes between two observations, and sets the time of the next count. It returns false
+// if an observation is needed instead.
 func (m *Manager) countProcesses() bool {
 	r, err := m.Processes()
 	if err != nil || r.Capacity <= 0 {
