@@ -93,6 +93,7 @@ lint: $(BIN)/staticcheck ## Check formatting, the rules of internal/archtest and
 	$(GO) vet -tags systemd ./internal/resources/cgroup
 	$(GO) vet -tags cgroupv2 ./internal/host/alarm
 	$(GO) vet -tags numa ./internal/host/clock ./internal/agent
+	$(GO) vet -tags quota ./internal/host/room ./internal/agent
 	$(BIN)/staticcheck ./...
 	$(GO) test -vet=off -count=1 ./internal/archtest
 	$(GO) run ./docs/reference -check

@@ -30,14 +30,16 @@ type diskKind struct {
 	errno   unix.Errno
 	// mirrored says that writes to a mirror of the disk fail, not those to the disk.
 	mirrored bool
+	// limit limits the root directory, which isn't a disk of its own then, by a quota, and returns errno. It may be nil.
+	limit func(t *testing.T, root string) unix.Errno
 }
 
 var diskKinds = []diskKind{
-	{"full", "size=40m", unix.ENOSPC, false},
-	{"no inodes", "size=40m,nr_inodes=600", unix.ENOSPC, false},
-	{"quota", "size=40m", unix.EDQUOT, true},
-	{"read-only", "size=40m", unix.EROFS, true},
-	{"broken", "size=40m", unix.EIO, true},
+	{name: "full", options: "size=40m", errno: unix.ENOSPC},
+	{name: "no inodes", options: "size=40m,nr_inodes=600", errno: unix.ENOSPC},
+	{name: "quota", options: "size=40m", errno: unix.EDQUOT, mirrored: true},
+	{name: "read-only", options: "size=40m", errno: unix.EROFS, mirrored: true},
+	{name: "broken", options: "size=40m", errno: unix.EIO, mirrored: true},
 }
 
 // diskMoment is an agent on a small disk of its own, with the pods a and hog.
@@ -64,39 +66,38 @@ const (
 // TestDiskMoments: whenever the disk of the root directory can't be written, containers that run are left alone, no pod
 // fails for it, what waits names a path and the error, and all goes on by itself once the disk works again.
 func TestDiskMoments(t *testing.T) {
-	moments := []struct {
-		name string
-		run  func(*diskMoment)
-	}{
-		{"first start", (*diskMoment).firstStart},
-		{"at rest", (*diskMoment).atRest},
-		{"admission", (*diskMoment).admission},
-		{"admission with a device", (*diskMoment).devices},
-		{"admission with volumes of a driver", (*diskMoment).driver},
-		{"a pod of the API server", (*diskMoment).lastKnown},
-		{"eviction", (*diskMoment).eviction},
-		{"shutdown", (*diskMoment).shutdown},
-		{"restart", (*diskMoment).restarted},
-	}
 	var cells sync.WaitGroup
 	for _, kind := range diskKinds {
-		for _, moment := range moments {
-			d := &diskMoment{kind: kind}
-			cells.Go(func() {
-				t.Run(kind.name+"/"+moment.name, func(t *testing.T) {
-					d.make(t)
-					moment.run(d)
-				})
-			})
+		for moment := range diskMoments() {
+			cells.Go(func() { runDiskMoment(t, kind, moment) })
 		}
 	}
 	cells.Wait()
 }
 
+func diskMoments() map[string]func(*diskMoment) {
+	return map[string]func(*diskMoment){
+		"first start": (*diskMoment).firstStart, "at rest": (*diskMoment).atRest, "admission": (*diskMoment).admission,
+		"admission with a device":            (*diskMoment).devices,
+		"admission with volumes of a driver": (*diskMoment).driver,
+		"a pod of the API server":            (*diskMoment).lastKnown,
+		"eviction":                           (*diskMoment).eviction, "shutdown": (*diskMoment).shutdown,
+		"restart": (*diskMoment).restarted,
+	}
+}
+
+func runDiskMoment(t *testing.T, kind diskKind, moment string) {
+	t.Run(kind.name+"/"+moment, func(t *testing.T) {
+		d := &diskMoment{kind: kind}
+		d.make(t)
+		diskMoments()[moment](d)
+	})
+}
+
 // make makes the disk.
 func (d *diskMoment) make(t *testing.T) {
 	d.reloads = newReloads(t, quietDisk)
-	d.disk = &smallDisk{dir: d.path("root"), inodes: d.kind.name == "no inodes"}
+	d.disk = &smallDisk{dir: d.path("root"), inodes: strings.HasSuffix(d.kind.name, "inodes")}
 	dirs := []string{d.disk.dir}
 	if d.kind.mirrored {
 		dirs = append(dirs, d.path("disk"))
@@ -105,6 +106,10 @@ func (d *diskMoment) make(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if d.kind.limit != nil {
+		d.kind.errno = d.kind.limit(t, d.disk.dir)
+		return
 	}
 	if err := unix.Mount("deckhand-test", dirs[len(dirs)-1], "tmpfs", 0, d.kind.options+",mode=755"); err != nil {
 		t.Fatal(err)
@@ -258,8 +263,8 @@ func (d *diskMoment) starts() bool {
 			if _, err := d.client.Snapshot(d.t.Context()); err == nil {
 				return true
 			}
-			// A quota leaves nothing for the socket of the local API: the reserve is of no use here.
-			if d.kind.errno == unix.EDQUOT && d.Calls("ListContainers") > calls {
+			// The mirror's quota leaves nothing for the socket of the local API: the reserve is of no use here.
+			if d.mirror != nil && d.kind.errno == unix.EDQUOT && d.Calls("ListContainers") > calls {
 				return true
 			}
 		}
@@ -560,7 +565,7 @@ func (d *diskMoment) restarted() {
 	d.stop()
 	d.want("b", momentSpec)
 	started := d.starts()
-	if started && d.kind.errno != unix.EDQUOT {
+	if started && (d.mirror == nil || d.kind.errno != unix.EDQUOT) {
 		d.waits("b")
 		d.same("a/main", "hog/main")
 	} else {

@@ -1,5 +1,6 @@
-// Package quota holds one test: what directories hold is measured by the project quotas of real
-// file systems. It needs a kernel that has them, whatever the host's has, so it runs in a virtual machine.
+// Package quota holds one test: what directories hold is measured by the project quotas of real file systems, and an
+// agent whose root directory has used up such a quota goes on. It needs a kernel that has them, whatever the host's
+// has, so it runs in a virtual machine.
 package quota
 
 import (
@@ -29,7 +30,9 @@ var want = map[string]string{
 	"project of a directory after the first is gone": "one of its own",
 	"another project, set by the host":               "set",
 	"another project, set in a user namespace":       "refused",
-	"verdict": `Usage of EmptyDir volume "data" exceeds the limit "1Mi". `,
+	"tests of room":                                  "ok",
+	"tests of agent":                                 "ok",
+	"verdict":                                        `Usage of EmptyDir volume "data" exceeds the limit "1Mi". `,
 }
 
 func TestProjectQuotas(t *testing.T) {
@@ -38,6 +41,9 @@ func TestProjectQuotas(t *testing.T) {
 	}
 	k := vm.Find(t)
 	dir := k.Stage(t, "./guest")
+	for _, pkg := range []string{"host/room", "agent"} {
+		vm.Build(t, filepath.Join(dir, filepath.Base(pkg)+".test"), "test", "../../internal/"+pkg, "quota")
+	}
 	disks := []string{
 		disk(t, dir, 0, "mkfs.ext4", "-q", "-O", "quota,project"),
 		disk(t, dir, 1, "mkfs.xfs", "-q"),

@@ -24,18 +24,20 @@ const (
 
 // FileSystem has the total and the free room of a file system.
 type FileSystem struct {
-	// Point is the mount point.
-	Point string
+	// Point is the mount point. Path is the directory that was measured: a project quota may leave less room there than
+	// elsewhere on the file system.
+	Point, Path string
 	// Size and Free are in bytes.
 	Size, Free uint64
 	// Inodes and FreeInodes are 0 on a file system that doesn't limit their number.
 	Inodes, FreeInodes uint64
 }
 
-// Measure returns the room on the file system of path, or of its closest ancestor that exists. The free room is that
-// for root, because the agent and the runtime run as root.
+// Measure returns the room at path, or at its closest ancestor that is a directory, because the kernel applies project
+// quotas to the figures of directories alone. The free room is that for root, because the agent and the runtime run as
+// root.
 func Measure(path string) (FileSystem, error) {
-	path, err := existing(path)
+	path, err := directory(path)
 	if err != nil {
 		return FileSystem{}, fmt.Errorf("measure free room: %w", err)
 	}
@@ -48,7 +50,7 @@ func Measure(path string) (FileSystem, error) {
 		return FileSystem{}, fmt.Errorf("measure free room: %w", err)
 	}
 	size := uint64(max(st.Bsize, 0))
-	return FileSystem{Point: on.Point, Size: st.Blocks * size, Free: freeForRoot(&st) * size,
+	return FileSystem{Point: on.Point, Path: path, Size: st.Blocks * size, Free: freeForRoot(&st) * size,
 		Inodes: st.Files, FreeInodes: st.Ffree}, nil
 }
 
@@ -104,13 +106,15 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", size, units[unit])
 }
 
-// existing returns path or its closest ancestor that exists.
-func existing(path string) (string, error) {
+// directory returns path or its closest ancestor that is a directory.
+func directory(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	for ; err == nil; path = filepath.Dir(path) {
-		if _, err = os.Stat(path); err == nil {
+		info, failed := os.Stat(path)
+		if failed == nil && info.IsDir() {
 			return path, nil
 		}
+		err = failed
 		if gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR); gone && path != "/" {
 			err = nil
 		}

@@ -122,7 +122,7 @@ func TestMeasure(t *testing.T) {
 	dir := tmpfs(t, "size=32m,nr_inodes=200")
 	for _, path := range []string{dir, filepath.Join(dir, "none", "there")} {
 		got, err := room.Measure(path)
-		if want := (room.FileSystem{Point: dir, Size: 32 << 20, Free: 32 << 20, Inodes: 200, FreeInodes: 199}); err != nil || got != want {
+		if want := (room.FileSystem{Point: dir, Path: dir, Size: 32 << 20, Free: 32 << 20, Inodes: 200, FreeInodes: 199}); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}
 		if got.Full() || got.String() != dir+" has 32.0 MiB of 32.0 MiB and 199 of 200 inodes free" {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -218,7 +216,7 @@ func (w *Watch) locate(ctx context.Context) {
 	}
 	full := w.conf.Full(ctx)
 	for i, on := range full { // for users other than root
-		if now, err := Measure(on.Point); err == nil {
+		if now, err := Measure(on.Path); err == nil {
 			full[i] = now
 		}
 	}
@@ -234,10 +232,13 @@ func (w *Watch) locate(ctx context.Context) {
 // followFull measures the full disks, and reports whether one has more room.
 func (w *Watch) followFull() (freed bool) {
 	w.mu.Lock()
-	points := slices.Collect(maps.Keys(w.full))
+	paths := make(map[string]string, len(w.full))
+	for point, s := range w.full {
+		paths[point] = s.least.Path
+	}
 	w.mu.Unlock()
-	for _, point := range points {
-		now, err := Measure(point)
+	for point, path := range paths {
+		now, err := Measure(path)
 		freed = w.measured(point, now, err) || freed
 	}
 	return freed

@@ -79,8 +79,8 @@ func (s *Sampler) full(ctx context.Context) []FullDisk {
 		holds string
 	}{{&all.Node, holdsRoot}, {&all.Images, holdsImages}, {&all.Containers, "containers"}, {&logs, "the pods' logs"}} {
 		f := place.of
-		on := room.FileSystem{Point: f.Point, Size: ptr.Deref(f.Capacity, 0), Free: ptr.Deref(f.Available, 0),
-			Inodes: ptr.Deref(f.Inodes, 0), FreeInodes: ptr.Deref(f.InodesFree, 0)}
+		on := room.FileSystem{Point: f.Point, Path: f.Path, Size: ptr.Deref(f.Capacity, 0),
+			Free: ptr.Deref(f.Available, 0), Inodes: ptr.Deref(f.Inodes, 0), FreeInodes: ptr.Deref(f.InodesFree, 0)}
 		if !on.Full() {
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,8 +51,25 @@ func run() error {
 			if err := (&disk{kind: kind, top: top}).check(ctx); err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
 			}
+			runTests(ctx, kind, top)
 			return nil
 		})
 	}
 	return disks.Wait()
+}
+
+// runTests runs the tests of internal packages that need project quotas, below a directory, and reports their outcome.
+// They run without CAP_SYS_RESOURCE, with which a process may exceed the quotas of ext4.
+func runTests(ctx context.Context, kind, top string) {
+	for _, pkg := range []string{"room", "agent"} {
+		cmd := exec.CommandContext(ctx, "setpriv", "--bounding-set", "-sys_resource", machine.Dir+"/"+pkg+".test",
+			"-test.run", "^Test(WatchProjectQuota|QuotaMoments)$", "-test.v")
+		cmd.Dir, cmd.Env = "/tmp", append(os.Environ(), "TMPDIR="+top)
+		out, err := cmd.CombinedOutput()
+		outcome := "ok"
+		if err != nil || !strings.Contains(string(out), "--- PASS") {
+			outcome = fmt.Sprintf("%v\n%s", err, out)
+		}
+		machine.Tell(outcome, "%s: tests of %s", kind, pkg)
+	}
 }
