@@ -83,6 +83,12 @@ var want = map[string]string{
 	"end of single":                   "OOMKilled 3",
 	"starts without the kernel's log": "1",
 
+	// A pod that takes too much of the memory of all pods is evicted before the kernel kills anything.
+	"the hog": "Failed Evicted: The node was low on resource: memory. Threshold quantity: 80Mi, available: N. " +
+		"Container main was using N, request is 0, has larger consumption of memory. Signal: allocatableMemory.available.",
+	"the kernel's alarm":           "allocatableMemory.available: /kubepods reached a limit",
+	"shortages at the pods' limit": "oom 0",
+
 	"SystemOOM of node/guest": "System OOM encountered, victim process: sleep, pid: VICTIM",
 
 	"burstable QoS cgroup cpu.weight after kill -9": "17",

@@ -24,6 +24,11 @@ func main() {
 		runSteps()
 	case "parent", "eat":
 		inContainer(what)
+	case "hog":
+		if err := takeMemory(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	default:
 		boot()
 		machine.PowerOff()

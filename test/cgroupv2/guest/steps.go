@@ -101,6 +101,9 @@ func steps(ctx context.Context, a *agent) error {
 	if err := exceedLimit(ctx, a, "single"); err != nil {
 		return err
 	}
+	if err := evict(ctx, a); err != nil {
+		return err
+	}
 	log, err := os.ReadFile(agentLog)
 	if err != nil {
 		return err
