@@ -42,10 +42,7 @@ func attachRounds(t *testing.T) int {
 // they are used, and until they are unstaged, and no volume costs more calls than it has to; also if the agent is
 // killed at any step.
 func TestAttachOrder(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	rounds := attachRounds(t)
 	p := plane.Start(t, program)
 	t.Run("waves", func(t *testing.T) { attachInWaves(t, p, binary, 12*rounds) })

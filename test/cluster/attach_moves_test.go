@@ -18,10 +18,7 @@ import (
 
 // TestAttachMoves: attached volumes move from pod to pod.
 func TestAttachMoves(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	rounds := attachRounds(t)
 	p := plane.Start(t, program)
 	t.Run("between two agents", func(t *testing.T) { moveBetweenAgents(t, p, binary, 4*rounds) })

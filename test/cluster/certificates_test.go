@@ -62,10 +62,7 @@ func renewed(t *testing.T, current string, last *x509.Certificate) *x509.Certifi
 // TestCertificates: a node that has a bootstrap token gets a certificate, its own kubeconfig and in time another certificate, and another one again;
 // no pod notices.
 func TestCertificates(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	p.SignFor(*signedFor)
 	t.Run("node", func(t *testing.T) {

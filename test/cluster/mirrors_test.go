@@ -17,10 +17,7 @@ import (
 
 // TestMirrors: static pods of a node are to be seen at the API server, as they are, and nobody there can end them.
 func TestMirrors(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
 		r := join(t, p, binary, "")

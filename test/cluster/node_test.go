@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +28,31 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+// build builds deckhand with the race detector for the first test that asks, and returns its path.
+var build func() (string, error)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "deckhand-cluster-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build = sync.OnceValues(func() (string, error) { return node.Build(dir) })
+	return mounttest.Run(m)
+}
+
+// builtOnce is the path of the agent that all tests here run.
+func builtOnce(t *testing.T) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // config is what a node of these tests differs in from a kubelet's defaults.
 const config = `failCgroupV1: false
@@ -146,10 +171,7 @@ func (r *rig) calls(from int) (map[string]int, int) {
 // TestNode: kubectl shows the node as it is, through the lives of its agent, its runtime and its object; and the agent does nothing
 // else than what that takes.
 func TestNode(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("lives", func(t *testing.T) { lives(t, p, binary) })
 	t.Run("runtime comes late", func(t *testing.T) { runtimeComesLate(t, p, binary) })

@@ -38,10 +38,7 @@ const inVolumes, inEnvironments, forPulling = "c4n4ry-1f0e7d", "c4n4ry-2a9c33", 
 // TestWithoutAPIServer: the node goes on with what it last knew, also after it was switched off, whatever it is that keeps it from the API server; and is as
 // that says when it is back, without another start of the agent.
 func TestWithoutAPIServer(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) { withoutAPIServer(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {

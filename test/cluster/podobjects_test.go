@@ -29,10 +29,7 @@ const canary = "c4n4ry-7f3a9b"
 
 // TestPodObjects: what pods of the API server refer to reaches them, and nothing else is asked for.
 func TestPodObjects(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) { podObjects(t, p, binary) })
 	t.Run("without watches", func(t *testing.T) { withoutWatches(t, p, binary) })

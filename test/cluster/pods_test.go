@@ -38,10 +38,7 @@ var (
 
 // TestPods: pods of the API server run, their status goes back, and they are deleted as they should be.
 func TestPods(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	for name, test := range map[string]func(*rig, *testing.T){
 		"one pod": (*rig).onePod, "deletions": (*rig).deletions, "what others say": (*rig).others, "workloads": (*rig).workloads,

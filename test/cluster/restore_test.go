@@ -21,10 +21,7 @@ const held = 20 * time.Second
 // TestRestoredStore: etcd goes back to a backup while the agent runs, and with it all resource versions (kubernetes/kubernetes#131115). What the restored
 // state has runs on, or again; what it doesn't have ends as it should; and what is changed from then on reaches the node. Then all that it has is lost.
 func TestRestoredStore(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.StartPatient(t, program, time.Minute)
 	t.Run("node", func(t *testing.T) {
 		way, kubeconfig := newPassage(t, p)

@@ -38,10 +38,7 @@ import (
 
 // TestServer: the node's HTTPS server does for kubectl, and for those who ask it themselves, what the API server lets them do.
 func TestServer(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
 		r := join(t, p, binary, "serverTLSBootstrap: true\nauthorization: {webhook: {cacheAuthorizedTTL: 1ms, cacheUnauthorizedTTL: 1ms}}\n")

@@ -33,10 +33,7 @@ import (
 // counts that as uncertain. Under the kubelet such repetitions are allowed if the requests are those of the first time;
 // under deckhand they aren't.
 func TestTakeOverCSI(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
 		rig, kubelet := joinForBoth(t, p, binary)

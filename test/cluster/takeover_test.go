@@ -19,10 +19,7 @@ const kubeletProgram = "../../bin/kubelet"
 // TestTakeOver: a node of a cluster changes from the kubelet to deckhand and back while 20 pods of the API server and a static pod run on it. No
 // container is restarted, and under deckhand no pod and no node seems not ready.
 func TestTakeOver(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := builtOnce(t)
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
 		r, kubelet := joinForBoth(t, p, binary)
