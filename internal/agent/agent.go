@@ -239,8 +239,8 @@ func (p parts) modules() []modules.Module {
 			{Name: "probes", Run: p.work.probes.Run},
 			// If these records can't be read, pods without claims run all the same.
 			{Name: "claims", Start: orLogged(without(p.vol.claims.Restore), log, "Claims can't be bound")},
-			{Name: "volumes", Start: orLogged(without(p.vol.volumes.Adopt), log,
-				"Staged devices of an earlier agent can't be recorded; those stay staged"),
+			{Name: "volumes", Start: orLogged(p.vol.volumes.Adopt, log,
+				"Staged devices of an earlier agent can't be recorded yet"),
 				Run: p.vol.volumes.Run},
 			{Name: "volume statistics", Run: closeAtEnd(p.vol.stats, log)},
 			{Name: "statistics", Run: p.vol.sampler.Run},

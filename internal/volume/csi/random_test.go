@@ -104,7 +104,7 @@ func (s *sequence) restart(patience time.Duration) {
 		}
 	})
 	s.stages = volumestate.NewStages(s.root, []volume.Stager{s.plugin}, operations.Config{})
-	if err := s.stages.Adopt(); err != nil {
+	if err := s.stages.Adopt(s.Context()); err != nil {
 		s.Error(err)
 	}
 	_ = s.drivers.Register(s.Context(), s.registration()) // it may be away

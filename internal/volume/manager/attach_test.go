@@ -127,7 +127,7 @@ func (c *cluster) prepared(attached manager.Attached) (m *manager.Manager, start
 	c.stop = func() { cancel(); running.Wait() }
 	c.t.Cleanup(c.end)
 	m = manager.New(conf, c.log)
-	if err := m.Adopt(); (err != nil) != c.damaged {
+	if err := m.Adopt(ctx); (err != nil) != c.damaged {
 		c.t.Errorf("records are damaged: %v, error %v", c.damaged, err)
 	}
 	m.PodsKnown()

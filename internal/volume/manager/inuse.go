@@ -33,7 +33,7 @@ func (m *Manager) adoptInUse() error {
 	for at, name := range held {
 		m.held.Add(at, name)
 	}
-	m.heldKnown, m.heldComplete = true, err == nil
+	m.heldKnown = true
 	m.mu.Unlock()
 	m.reportInUse()
 	if err != nil {

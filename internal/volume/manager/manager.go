@@ -57,9 +57,9 @@ type Manager struct {
 	// leaving has the volumes whose teardown has begun and hasn't succeeded yet. Containers can't use them any more.
 	leaving volumestate.Actual
 	// held are the attached volumes that may be in use; heldKnown is set once those of an earlier agent were added,
-	// heldComplete if all were found, podsKnown by PodsKnown.
-	held                               *volumestate.InUse
-	heldKnown, heldComplete, podsKnown bool
+	// adopted after Adopt succeeded, podsKnown by PodsKnown.
+	held                          *volumestate.InUse
+	heldKnown, adopted, podsKnown bool
 	// detached are the mounted volumes that were found detached, see reportDetached.
 	detached map[volumestate.Place]bool
 	// taking maps the volumes whose files are being changed to a pod's fsGroup to that pod.
@@ -100,8 +100,14 @@ func New(c Config, log logr.Logger) *Manager {
 }
 
 // Adopt records the staged devices of an earlier agent that has no records in deckhand's format, and finds the attached
-// volumes that may be in use. It is called before any pod is prepared or released.
-func (m *Manager) Adopt() error { return errors.Join(m.stages.Adopt(), m.adoptInUse()) }
+// volumes that may be in use. It is called before any pod is prepared or released. After an error, Run tries again.
+func (m *Manager) Adopt(ctx context.Context) error {
+	err := errors.Join(m.stages.Adopt(ctx), m.adoptInUse())
+	m.mu.Lock()
+	m.adopted = err == nil
+	m.mu.Unlock()
+	return err
+}
 
 // Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
 // Config.Stop. It returns nil.
@@ -208,7 +214,7 @@ const (
 )
 
 // sweepDevices starts an operation that unstages devices whose pods' directories are gone, unstages devices without
-// users, and finds the devices in use that Adopt couldn't find. The end of the operation wakes Run.
+// users, and calls Adopt until that succeeds. The end of the operation wakes Run.
 func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
@@ -219,13 +225,13 @@ func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 		Owner: sweepKind, // so that its failures have a back-off
 		Do: func(ctx context.Context, _ *operations.Operation) error {
 			m.mu.Lock()
-			complete := m.heldComplete
+			adopted := m.adopted
 			m.mu.Unlock()
-			var found error
-			if !complete {
-				found = m.adoptInUse()
+			var missing error
+			if !adopted {
+				missing = m.Adopt(ctx)
 			}
-			err := errors.Join(found, m.stages.Sweep(ctx, there))
+			err := errors.Join(missing, m.stages.Sweep(ctx, there))
 			if err != nil {
 				m.log.Error(err, "Can't unstage all unused devices, or find those in use")
 			}

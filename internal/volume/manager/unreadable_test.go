@@ -63,6 +63,43 @@ func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 	}
 }
 
+// A device that can't be recorded at the start, because one pod's volumes can't be listed, is recorded once they can be:
+// it is unstaged after its last volume, or when it has no volume any more.
+func TestDeviceThatIsRecordedLater(t *testing.T) {
+	for name, repaired := range map[string]bool{"while it is used": true, "after its last volume": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+			m := c.agent()
+			p := c.user(1)
+			c.attach("va-1", "one")
+			eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+			c.end()
+			must(t, os.RemoveAll(filepath.Join(c.root, "staged"))) // a kubelet has no such records
+			broken := filepath.Join(c.root, "pods/uid-x/volumes")
+			must(t, os.MkdirAll(filepath.Dir(broken), 0o700))
+			must(t, os.WriteFile(broken, nil, 0o600))
+			c.damaged = true
+			m = c.agent()
+			repair := func() { must(t, os.RemoveAll(filepath.Dir(broken))) }
+			if repaired {
+				repair()
+				eventually(t, "it is recorded", func() bool {
+					records, _ := filepath.Glob(filepath.Join(c.root, "staged/*/device"))
+					return len(records) == 1
+				})
+			}
+			must(t, m.Clean(t.Context(), p.UID))
+			if !repaired {
+				repair()
+			}
+			eventually(t, "it can be detached", func() bool { return !c.isInUse() })
+			c.wantCalls("Stage one", "Publish one", "Unpublish", "Unstage")
+			c.detach()
+			c.finish()
+		})
+	}
+}
+
 // A record that can be read again later counts from then on.
 func TestRecordThatIsReadLater(t *testing.T) {
 	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")

@@ -142,47 +142,54 @@ func (s *Stages) read(r record) (device, error) {
 }
 
 // Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't
-// recorded yet: an earlier agent, such as a kubelet, has other records or none. It is called before the other methods.
+// recorded yet: an earlier agent, such as a kubelet, has other records or none. It is called before the other methods,
+// and again after an error.
 //
 // A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
 // without users would be unstaged. A volume whose own note can't be read counts as a user of every device of its plugin
-// until it is removed, unless an earlier agent has recorded its device.
-func (s *Stages) Adopt() error {
+// until it is removed, unless an earlier agent has recorded its device. Devices that this
+// agent has staged don't get such users.
+func (s *Stages) Adopt(ctx context.Context) error {
 	var errs []error
 	for _, plugin := range s.plugins {
-		devices, records := map[record]device{}, map[string]record{}
+		var devices []device
 		for _, dir := range plugin.Noted() {
 			below, err := filepath.Rel(s.root, dir)
 			if err != nil {
 				return err
 			}
 			if n, err := plugin.Note(dir); err == nil {
-				d := device{plugin.Name(), n.Device, below}
-				records[d.Key] = s.recordOf(d)
-				devices[records[d.Key]] = d
+				devices = append(devices, device{plugin.Name(), n.Device, below})
 			}
 		}
 		if len(devices) == 0 {
 			continue
 		}
-		unread, err := s.adoptUsers(plugin, records)
+		users, unread, err := s.users(plugin)
 		if errs = append(errs, unread, err); err != nil {
 			continue
 		}
-		for r, d := range devices {
-			if err := s.write(r, d); err != nil {
-				errs = append(errs, fmt.Errorf("record the staged device %s: %w", d.Key, err))
+		var adopting []*operations.Operation
+		for _, d := range devices {
+			adopting = append(adopting, s.ops.Start(ctx, operations.Task{
+				Key: operations.Key(s.recordOf(d)), Kind: "adopt",
+				Do: func(context.Context, *operations.Operation) error { return s.adopt(plugin, d, users) },
+			}))
+		}
+		for i, op := range adopting {
+			if err := op.Wait(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("record the staged device %s: %w", devices[i].Key, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// adoptUsers records the volumes of pods that use these devices, by key. unread are the errors of notes that can't be
-// read.
-func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) (unread, err error) {
+// users returns the volumes of pods that use devices of the plugin, with the devices' keys; the key is empty if the
+// note can't be read and no earlier agent has recorded the device. unread are the errors of notes that can't be read.
+func (s *Stages) users(plugin volume.Stager) (users map[User]string, unread, err error) {
 	uids, err := s.layout.UIDs()
-	errs := []error{err}
+	users, errs := map[User]string{}, []error{err}
 	for _, uid := range uids {
 		places, err := s.layout.List(uid)
 		errs = append(errs, err)
@@ -191,35 +198,43 @@ func (s *Stages) adoptUsers(plugin volume.Stager, devices map[string]record) (un
 				continue
 			}
 			u := User{UID: uid, Name: p.Name}
-			n, e := plugin.Note(s.layout.Place(p).Dir)
-			r, ok := devices[n.Device]
-			switch {
-			case isUnread(e):
-				unread = errors.Join(unread, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, e))
-				e = s.guess(plugin, u, devices)
-			case ok:
-				e = r.enter(u)
-			default:
-				continue
-			}
-			if e != nil {
-				errs = append(errs, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, e))
+			n, err := plugin.Note(s.layout.Place(p).Dir)
+			if isUnread(err) {
+				unread = errors.Join(unread, fmt.Errorf("volume %s of pod %s: %w", p.Name, uid, err))
+				users[u] = s.Device(plugin, u)
+			} else if n.Device != "" {
+				users[u] = n.Device
 			}
 		}
 	}
-	return unread, errors.Join(errs...)
+	return users, unread, errors.Join(errs...)
 }
 
-// guess records a volume as a user of all these devices, unless an earlier agent has recorded its device.
-func (s *Stages) guess(plugin volume.Stager, u User, devices map[string]record) error {
-	if s.Device(plugin, u) != "" {
-		return nil
+// adopt records a device, and before that its users.
+func (s *Stages) adopt(plugin volume.Stager, d device, users map[User]string) error {
+	r := s.recordOf(d)
+	s.mu.Lock()
+	own := s.staged[string(r)]
+	s.mu.Unlock()
+	for u, key := range users {
+		var err error
+		_, missing := os.Lstat(r.user(u))
+		switch {
+		case key == d.Key:
+			err = r.enter(u)
+		case key == "" && !own:
+			err = r.write(u, os.O_EXCL, "guess")
+		default:
+			continue
+		}
+		if err == nil && missing != nil && !s.uses(plugin, u, d.Key) {
+			err = r.forget(u) // the volume was removed meanwhile, perhaps before Leave could find this user
+		}
+		if err != nil {
+			return fmt.Errorf("volume %s of pod %s: %w", u.Name, u.UID, err)
+		}
 	}
-	var errs []error
-	for _, r := range devices {
-		errs = append(errs, r.write(u, os.O_EXCL, "guess"))
-	}
-	return errors.Join(errs...)
+	return s.write(r, d)
 }
 
 // place is the place of the user's volume.

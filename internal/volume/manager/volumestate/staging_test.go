@@ -268,7 +268,7 @@ func TestDevicesOfAKubelet(t *testing.T) {
 	}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
 	for range 2 {
-		if err := s.Adopt(); err != nil {
+		if err := s.Adopt(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -289,6 +289,47 @@ func TestDevicesOfAKubelet(t *testing.T) {
 	if len(unstaged) != 1 || unstaged[0].Dir != d.place() {
 		t.Errorf("unstaged %+v", unstaged)
 	}
+}
+
+// A volume that is removed while Adopt records its device doesn't become a user that nobody removes. A user that has
+// entered before stays: its volume has no note yet.
+func TestVolumeThatIsRemovedDuringAdopt(t *testing.T) {
+	for name, entered := range map[string]bool{"removed": false, "entered again": true} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			var unstaged []volume.Staging
+			d := passing{disk{name: "test.example/disk", root: root, note: true, unstaged: &unstaged}}
+			u := volumestate.User{UID: "uid-a", Name: "data"}
+			at := volumestate.NewLayout(filepath.Join(root, "pods")).Place(volumestate.Place{UID: u.UID, Plugin: "test.example~disk", Name: u.Name})
+			s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+			if entered {
+				if err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.MkdirAll(d.place(), 0o700), os.MkdirAll(at.Dir, 0o700),
+				os.WriteFile(filepath.Join(at.Dir, "note"), []byte("../../sda"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Adopt(t.Context()), s.Sweep(t.Context(), func(types.UID) bool { return true })); err != nil {
+				t.Fatal(err)
+			}
+			if (len(unstaged) == 0) != entered {
+				t.Errorf("unstaged %+v", unstaged)
+			}
+		})
+	}
+}
+
+// passing is a disk with volumes that are removed once their notes have been read.
+type passing struct{ disk }
+
+func (p passing) Note(dir string) (volume.Note, error) {
+	n, err := p.disk.Note(dir)
+	if dir != p.place() {
+		_ = os.Remove(filepath.Join(dir, "note"))
+	}
+	return n, err
 }
 
 // A device is in use by the volumes that are on it, not by those that wait for it.
@@ -332,7 +373,7 @@ func TestUnreadableUserOfADevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
-	if err := s.Adopt(); err == nil || !strings.Contains(err.Error(), "volume data of pod uid-a") {
+	if err := s.Adopt(t.Context()); err == nil || !strings.Contains(err.Error(), "volume data of pod uid-a") {
 		t.Errorf("adopted: %v", err)
 	}
 	if err := s.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(unstaged) > 0 {
@@ -348,7 +389,7 @@ func TestUnreadableUserOfADevice(t *testing.T) {
 	if key := s.Device(d, other); key != "../../sda" {
 		t.Errorf("the device of the other one is %q", key)
 	}
-	if err := errors.Join(s.Adopt(), s.Leave(t.Context(), d.name, other, nil)); err == nil || len(unstaged) > 0 {
+	if err := errors.Join(s.Adopt(t.Context()), s.Leave(t.Context(), d.name, other, nil)); err == nil || len(unstaged) > 0 {
 		t.Errorf("unstaged %+v: %v", unstaged, err)
 	}
 	if err := s.Leave(t.Context(), d.name, torn, nil); err != nil || len(unstaged) != 1 {
