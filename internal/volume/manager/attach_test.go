@@ -58,6 +58,7 @@ type cluster struct {
 	stop     func()
 	log      logr.Logger
 	lost     []string // volumes that were mounted when they weren't reported
+	wrap     func(csi.Plugin) volume.Plugin
 }
 
 func newCluster(t *testing.T, capabilities ...string) *cluster {
@@ -65,7 +66,7 @@ func newCluster(t *testing.T, capabilities ...string) *cluster {
 	root, err := os.MkdirTemp("", "deckhand-test-attach-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	c := &cluster{world: bareWorld(t, root), reports: true}
+	c := &cluster{world: bareWorld(t, root), reports: true, wrap: func(p csi.Plugin) volume.Plugin { return p }}
 	t.Cleanup(c.unmount)
 	c.driver = csidriver.Start(t, csidriver.Options{Below: []string{root}, Capabilities: capabilities, Args: []string{"--enable-attach"}})
 	c.control(func(ctx context.Context, of spec.ControllerClient) error {
@@ -118,7 +119,7 @@ func (c *cluster) prepared(attached manager.Attached) (m *manager.Manager, start
 	must(c.t, drivers.Register(ctx, pluginwatch.Registration{Type: "CSIPlugin", Name: attachedDriver, Endpoint: c.driver.Endpoint,
 		Socket: c.driver.Endpoint + "-reg", Versions: []string{"1.0.0"}}))
 	conf := c.config()
-	conf.Plugins = append([]volume.Plugin{csi.NewPlugin(drivers, c.root)}, conf.Plugins...)
+	conf.Plugins = append([]volume.Plugin{c.wrap(csi.NewPlugin(drivers, c.root))}, conf.Plugins...)
 	conf.Attached, conf.Changed, conf.FirstBackoff = attached, c.changed, time.Millisecond
 	c.mu.Lock()
 	c.board, c.lists, c.inUse = board, lists, nil

@@ -29,10 +29,11 @@ func (m *Manager) adoptInUse() error {
 		return nil
 	}
 	m.mu.Lock()
-	held, err := m.stages.InUse() // with the lock: no volume that InUse returns is dropped before it is added
-	for at, name := range held {
-		m.held.Add(at, name)
-	}
+	m.held.Scan()
+	m.mu.Unlock()
+	held, err := m.stages.InUse() // without the lock: the disk may be slow
+	m.mu.Lock()
+	m.held.Found(held)
 	m.heldKnown = true
 	m.mu.Unlock()
 	m.reportInUse()

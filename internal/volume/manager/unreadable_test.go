@@ -1,15 +1,21 @@
 package manager_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/csi"
 )
 
 // A record or a note that can't be read keeps the volumes in use that it may be about: all that the node's object has
@@ -98,6 +104,52 @@ func TestDeviceThatIsRecordedLater(t *testing.T) {
 			c.finish()
 		})
 	}
+}
+
+// pausing is a plugin that lists devices for the fourth time only after resume: Run searches for the volumes in use.
+type pausing struct {
+	csi.Plugin
+	calls           *atomic.Int32
+	reached, resume chan struct{}
+}
+
+func (p pausing) Noted() []string {
+	if p.calls.Add(1) == 4 {
+		close(p.reached)
+		<-p.resume
+	}
+	return p.Plugin.Noted()
+}
+
+// A slow search for the volumes in use blocks no pod, and a volume that is released meanwhile isn't in use.
+func TestVolumeThatIsReleasedDuringTheSearch(t *testing.T) {
+	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m := c.agent()
+	p := c.user(1)
+	c.attach("va-1", "one")
+	eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+	broken := filepath.Join(c.root, "pods/uid-x/volumes")
+	must(t, os.MkdirAll(filepath.Dir(broken), 0o700))
+	must(t, os.WriteFile(broken, nil, 0o600)) // so that Run searches, too
+	c.damaged = true
+	reached, resume := make(chan struct{}), make(chan struct{})
+	c.wrap = func(p csi.Plugin) volume.Plugin { return pausing{p, new(atomic.Int32), reached, resume} }
+	m = c.agent()
+	<-reached
+	cleaned := make(chan error, 1)
+	go func() { cleaned <- m.Clean(context.Background(), p.UID) }()
+	select {
+	case err := <-cleaned:
+		must(t, err)
+	case <-time.After(20 * time.Second):
+		t.Error("the search blocks the manager")
+	}
+	close(resume)
+	must(t, os.RemoveAll(filepath.Dir(broken)))
+	eventually(t, "it can be detached", func() bool { return !c.isInUse() })
+	c.detach()
+	c.end() // the last search has ended
+	c.finish()
 }
 
 // A record that can be read again later counts from then on.

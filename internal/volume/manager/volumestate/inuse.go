@@ -25,6 +25,8 @@ type InUse struct {
 	// places are the held volumes of pods, and devices those that an earlier agent has staged.
 	places  map[Place]v1.UniqueVolumeName
 	devices func() []v1.UniqueVolumeName
+	// dropped are the arguments of Drop since Scan; nil if there is no scan.
+	dropped []func(Place) bool
 }
 
 // NewInUse returns an InUse without volumes of pods. The function devices returns the names of the devices of an
@@ -46,6 +48,22 @@ func (u *InUse) Name(at Place) v1.UniqueVolumeName { return u.places[at] }
 // Drop removes the volumes of pods for which gone is true.
 func (u *InUse) Drop(gone func(Place) bool) {
 	maps.DeleteFunc(u.places, func(at Place, _ v1.UniqueVolumeName) bool { return gone(at) })
+	if u.dropped != nil {
+		u.dropped = append(u.dropped, gone)
+	}
+}
+
+// Scan is called before volumes are searched for on disk, and Found afterwards.
+func (u *InUse) Scan() { u.dropped = []func(Place) bool{} }
+
+// Found adds volumes of pods that were found on disk, except those that were dropped since Scan.
+func (u *InUse) Found(held map[Place]v1.UniqueVolumeName) {
+	for at, name := range held {
+		if !slices.ContainsFunc(u.dropped, func(gone func(Place) bool) bool { return gone(at) }) {
+			u.Add(at, name)
+		}
+	}
+	u.dropped = nil
 }
 
 // List returns the sorted names of the held volumes; it is never nil.
