@@ -133,8 +133,6 @@ type Note struct {
 	Program, Handle string
 	// Attached says that the volume may still be in use as an attached one, in this boot of the machine.
 	Attached bool
-	// Spec is the device's spec for Unstage, if Unstage needs one.
-	Spec Spec
 }
 
 // Attacher is a Stager whose volumes a controller of the cluster may have to attach to the node. The manager reports
@@ -165,9 +163,8 @@ type Forgetter interface {
 type Staging struct {
 	// Device is the device's key, Dir its directory.
 	Device, Dir string
-	// Spec is the spec of the first volume on the device. Unstage gets the spec of the note, or the zero Spec.
-	Spec Spec
-	// Pod and Objects are those of the first volume. Unstage gets none.
+	// Spec, Pod and Objects are those of the first volume on the device. Unstage gets none.
+	Spec    Spec
 	Pod     *v1.Pod
 	Objects object.View
 	// InUse says that containers already use the first volume. Used says that other volumes use the device, too: the

@@ -92,7 +92,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		places, err := s.layout.List(uid)
 		unclear(anything, err)
 		for _, at := range places {
-			a := s.attacher(func(a volume.Attacher) bool { return PluginDir(a.Name()) == at.Plugin })
+			a := s.attacher(at.Plugin)
 			if a == nil {
 				continue
 			}
@@ -118,7 +118,7 @@ func (s *Stages) InUse() (map[Place]v1.UniqueVolumeName, error) {
 		}
 	}
 	for at, err := range unread {
-		a := s.attacher(func(a volume.Attacher) bool { return PluginDir(a.Name()) == at.Plugin })
+		a := s.attacher(at.Plugin)
 		if key := s.Device(a, User{at.UID, at.Name}); key != "" {
 			held[at] = volume.UniqueName(a, key)
 		} else {
@@ -162,11 +162,12 @@ func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 // maybeInUse reports whether a note or record that can't be read may belong to the volume, so that the volume may be in
 // use. s.mu is held.
 func (s *Stages) maybeInUse(name v1.UniqueVolumeName) bool {
-	return s.attacher(func(a volume.Attacher) bool {
-		key, ok := strings.CutPrefix(string(name), a.Name()+"/")
-		return ok && (s.unsure[anything] || s.unsure[a.Name()] || s.unsure[a.Dir(key)] ||
+	return slices.ContainsFunc(s.plugins, func(p volume.Stager) bool {
+		key, ok := strings.CutPrefix(string(name), p.Name()+"/")
+		a, attaches := p.(volume.Attacher)
+		return ok && attaches && (s.unsure[anything] || s.unsure[a.Name()] || s.unsure[a.Dir(key)] ||
 			s.unsure[string(s.recordOf(device{Plugin: a.Name(), Key: key}))])
-	}) != nil
+	})
 }
 
 // Holds reports whether the volume may be in use as an attached volume, according to the notes on disk.
@@ -186,7 +187,7 @@ func isUnread(err error) bool { return err != nil && !errors.Is(err, fs.ErrNotEx
 
 // noteInUse adds the device to the result of Devices if the device may be attached.
 func (s *Stages) noteInUse(r record, d device) {
-	a := s.attacher(func(a volume.Attacher) bool { return a.Name() == d.Plugin })
+	a := s.attacher(PluginDir(d.Plugin))
 	if a == nil {
 		return
 	}
@@ -200,10 +201,10 @@ func (s *Stages) noteInUse(r record, d device) {
 	}
 }
 
-// attacher returns the first plugin of attached volumes for which the function is returns true; nil if there is none.
-func (s *Stages) attacher(is func(volume.Attacher) bool) volume.Attacher {
+// attacher returns the plugin of attached volumes with directories of this name (see PluginDir); nil if there is none.
+func (s *Stages) attacher(dir string) volume.Attacher {
 	for _, p := range s.plugins {
-		if a, ok := p.(volume.Attacher); ok && is(a) {
+		if a, ok := p.(volume.Attacher); ok && PluginDir(a.Name()) == dir {
 			return a
 		}
 	}

@@ -534,13 +534,10 @@ func (s *Stages) remove(ctx context.Context, r record) error {
 	return nil
 }
 
-// unstage unstages a device and removes its directory. The plugin's own note describes the device; without the note
-// there are only its key and directory.
+// unstage unstages a device and removes its directory.
 func (s *Stages) unstage(ctx context.Context, plugin volume.Stager, d device, say volume.Say) error {
 	dir := filepath.Join(s.root, d.Dir)
-	n, _ := plugin.Note(dir) // Unstage reads it, too
-	g := volume.Staging{Device: d.Key, Dir: dir, Spec: n.Spec, Say: say}
-	if err := plugin.Unstage(ctx, g); err != nil {
+	if err := plugin.Unstage(ctx, volume.Staging{Device: d.Key, Dir: dir, Say: say}); err != nil {
 		return fmt.Errorf("device %s at %s: %w", d.Key, d.Dir, err)
 	}
 	return teardown.Remove(ctx, filepath.Dir(dir), filepath.Base(dir))

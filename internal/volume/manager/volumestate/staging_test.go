@@ -12,7 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
@@ -70,7 +69,7 @@ func (d disk) Note(dir string) (volume.Note, error) {
 	case !d.note:
 		return volume.Note{}, fs.ErrNotExist
 	}
-	return volume.Note{Device: "../../sda", Spec: notedSpec()}, nil
+	return volume.Note{Device: "../../sda"}, nil
 }
 
 // Noted finds the device by its directory.
@@ -80,8 +79,6 @@ func (d disk) Noted() []string {
 	}
 	return []string{d.place()}
 }
-
-func notedSpec() volume.Spec { return volume.Spec{Persistent: &v1.PersistentVolume{}} }
 
 // files lists the paths of the files below a directory, and of the empty directories.
 func files(t *testing.T, dir string) []string {
@@ -138,7 +135,7 @@ func TestTheNextAgentUnstagesByTheNotes(t *testing.T) {
 	for i := range unstaged {
 		unstaged[i].Say = nil // functions can't be compared
 	}
-	want := []volume.Staging{{Device: "../../sda", Dir: bare.place()}, {Device: "../../sda", Dir: noted.place(), Spec: notedSpec()}}
+	want := []volume.Staging{{Device: "../../sda", Dir: bare.place()}, {Device: "../../sda", Dir: noted.place()}}
 	if !reflect.DeepEqual(unstaged, want) {
 		t.Errorf("unstaged %+v", unstaged)
 	}
