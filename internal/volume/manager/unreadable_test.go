@@ -7,25 +7,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/csi"
+	csidriver "github.com/deckhand-node/deckhand/test/csidriver/driver"
 )
 
 // A record or a note that can't be read keeps the volumes in use that it may be about: all that the node's object has
-// for a note of a pod's volume, one for a record or a note of a device. Other volumes are attached. Once it is gone, so
-// is the doubt.
+// for a note of a pod's volume, one for a record of a device. Other volumes are attached. Once it is gone, so is the
+// doubt.
 func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 	for title, which := range map[string]string{
 		"a device's record": "staged/HASH/device",
 		"a pod's note":      "pods/gone/volumes/kubernetes.io~csi/pv/vol_data.json",
-		"a device's note":   "plugins/kubernetes.io/csi/" + attachedDriver + "/HASH/vol_data.json",
 	} {
 		t.Run(title, func(t *testing.T) {
 			c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
@@ -33,13 +33,9 @@ func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 			c.reported, c.damaged = []v1.UniqueVolumeName{other, stray}, true
 			path := filepath.Join(c.root, which)
 			want := []v1.UniqueVolumeName{c.name(), other}
-			switch title {
-			case "a pod's note":
+			if title == "a pod's note" {
 				want = append(want, stray)
-			case "a device's note":
-				sum := sha256.Sum256([]byte(c.handle + "-other"))
-				path = strings.ReplaceAll(path, "HASH", hex.EncodeToString(sum[:]))
-			case "a device's record":
+			} else {
 				sum := sha256.Sum256([]byte("kubernetes.io/csi\x00" + attachedDriver + "^" + c.handle + "-other"))
 				path = filepath.Join(c.root, "staged", hex.EncodeToString(sum[:]), "device")
 				must(t, os.MkdirAll(filepath.Join(filepath.Dir(path), "users/uid-x/pv"), 0o700)) // it isn't swept
@@ -65,6 +61,56 @@ func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 			must(t, os.RemoveAll(filepath.Join(c.root, "pods")))
 			c.detach()
 			c.finish()
+		})
+	}
+}
+
+// A device that a kubelet has left behind with an empty note is in use until it is unstaged, and no other volume is. The
+// node's object and the device's directory say which volume it is of (kubernetes/kubernetes#85476).
+func TestDeviceWithUnreadableNote(t *testing.T) {
+	for name, forgotten := range map[string]bool{"unstaged": false, "forgotten": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
+			m := c.agent()
+			p := c.user(1)
+			c.attach("va-1", "one")
+			eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+			rule, err := c.driver.Add(t.Context(), csidriver.Rule{Method: "NodeUnstageVolume", Count: -1, Do: csidriver.Fail,
+				Code: codes.Internal})
+			must(t, err)
+			c.unwant(p.UID)
+			must(t, m.Clean(t.Context(), p.UID))
+			c.end()
+			must(t, os.RemoveAll(filepath.Join(c.root, "staged")))
+			notes, _ := filepath.Glob(filepath.Join(c.root, "plugins/kubernetes.io/csi/*/*/vol_data.json"))
+			must(t, os.WriteFile(append(notes, "none")[0], nil, 0o600))
+			c.reported, c.damaged = []v1.UniqueVolumeName{c.name(), c.name() + "-stray"}, true
+			for range 2 {
+				next, run := c.prepared(c)
+				m = next
+				if got := c.used(); !slices.Equal(got, []v1.UniqueVolumeName{c.name()}) {
+					t.Errorf("in use are %q", got)
+				}
+				run()
+				eventually(t, "the device is recorded", func() bool {
+					held, err := m.Held()
+					return err == nil && len(held) == 1 && string(c.name()) == "kubernetes.io/csi/"+held[0].Device
+				})
+				if !c.isInUse() {
+					t.Error("it isn't in use before it is unstaged")
+				}
+				c.damaged = false // a record makes up for the note
+			}
+			if forgotten {
+				must(t, m.ForgetDevice(t.Context(), attachedDriver+"^"+c.handle))
+			} else {
+				must(t, c.driver.Release(t.Context(), rule))
+			}
+			eventually(t, "it can be detached", func() bool { return !c.isInUse() })
+			if !forgotten { // else the driver's law is broken
+				c.detach()
+				c.finish()
+			}
 		})
 	}
 }

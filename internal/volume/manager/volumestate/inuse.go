@@ -159,6 +159,19 @@ func (s *Stages) Found(names []v1.UniqueVolumeName) (complete bool) {
 	return s.found != nil || len(s.unsure) == 0
 }
 
+// foundAt returns the key of the device in this directory if the node's object names the device (see Found).
+func (s *Stages) foundAt(plugin volume.Stager, dir string) (key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, attaches := plugin.(volume.Attacher)
+	for _, name := range s.found {
+		if key, ok := strings.CutPrefix(string(name), plugin.Name()+"/"); ok && attaches && a.Dir(key) == dir {
+			return key
+		}
+	}
+	return ""
+}
+
 // maybeInUse reports whether a note or record that can't be read may belong to the volume, so that the volume may be in
 // use. s.mu is held.
 func (s *Stages) maybeInUse(name v1.UniqueVolumeName) bool {

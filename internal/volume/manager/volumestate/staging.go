@@ -143,7 +143,7 @@ func (s *Stages) read(r record) (device, error) {
 
 // Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't
 // recorded yet: an earlier agent, such as a kubelet, has other records or none. It is called before the other methods,
-// and again after an error.
+// and again after an error. A device whose note can't be read is recorded if the node's object names it (see Found).
 //
 // A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
 // without users would be unstaged. A volume whose own note can't be read counts as a user of every device of its plugin
@@ -158,7 +158,11 @@ func (s *Stages) Adopt(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if n, err := plugin.Note(dir); err == nil {
+			n, err := plugin.Note(dir)
+			if isUnread(err) {
+				n.Device = s.foundAt(plugin, dir)
+			}
+			if n.Device != "" {
 				devices = append(devices, device{plugin.Name(), n.Device, below})
 			}
 		}
