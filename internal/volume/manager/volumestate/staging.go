@@ -147,8 +147,8 @@ func (s *Stages) read(r record) (device, error) {
 //
 // A device gets its record after all of its users, and not at all if one of these can't be found or recorded: a device
 // without users would be unstaged. A volume whose own note can't be read counts as a user of every device of its plugin
-// until it is removed, unless an earlier agent has recorded its device. Devices that this
-// agent has staged don't get such users.
+// until it is removed, unless an earlier agent has recorded its device, or this agent has staged the device: such a
+// note may stay for long, and would keep all devices that are staged meanwhile.
 func (s *Stages) Adopt(ctx context.Context) error {
 	var errs []error
 	for _, plugin := range s.plugins {
