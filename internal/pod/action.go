@@ -131,7 +131,7 @@ type Failure struct {
 	Disk bool `json:"disk,omitempty"`
 	// Unanswered says that the container runtime didn't answer.
 	Unanswered bool `json:"unanswered,omitempty"`
-	// Expected says that each pod of this kind waits like this for a time: there is no event.
+	// Expected says that each pod of this kind waits like this for a short time: there is no event yet.
 	Expected bool `json:"expected,omitempty"`
 	// NotBefore is when to retry the action, if the executor determines that; zero for the core's own back-off.
 	NotBefore time.Time `json:"notBefore,omitzero"`

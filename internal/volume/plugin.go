@@ -28,7 +28,8 @@ type AwaitsError struct {
 	Step string
 	// NotBefore is the time of the next try if no change of the object is certain to be reported; else zero.
 	NotBefore time.Time
-	// Expected says that the volume waits for others to do their part as always: that isn't worth an event.
+	// Expected says that the volume waits for others to do their part as always: that isn't worth an event, unless it
+	// takes too long.
 	Expected bool
 }
 

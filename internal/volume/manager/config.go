@@ -59,7 +59,8 @@ type Config struct {
 	// Early is the time after which an unfinished mount is reported in an event, and the time that a clean-up waits
 	// for running operations; 0 means 10 s.
 	Early time.Duration
-	// Patience is the time after which an operation counts as hanging; 0 means 2 min.
+	// Patience is the time after which an operation counts as hanging, and after which a volume's expected wait
+	// (volume.AwaitsError) is reported; 0 means 2 min.
 	Patience time.Duration
 	// FirstBackoff is the delay after the first failure, which doubles with each further one; 0 means 500 ms.
 	FirstBackoff time.Duration

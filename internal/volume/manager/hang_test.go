@@ -116,6 +116,48 @@ func TestAFailureIsNotHeldUpByWhatHangs(t *testing.T) {
 	})
 }
 
+// A wait for others who do their part as always gets no event for two minutes. Then it gets one, in time. Another failure
+// starts the two minutes anew.
+func TestExpectedWaitThatTakesTooLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
+		o := pod.Object{Kind: "VolumeAttachment", Name: "csi-1"}
+		waits := &volume.AwaitsError{Object: o, Err: errors.New("it isn't attached yet"), Step: "WaitForAttach", Expected: true}
+		refused := volume.Awaits(o, "no disk")
+		s.setFail("mount a", waits)
+		p := w.want(newPod(hostPath("a", "stand:")))
+		prepare := func(expected bool, next time.Duration, text string) {
+			t.Helper()
+			f := failure(t, m.Prepare(t.Context(), p, w))
+			if f.Expected != expected || f.Awaits != o || f.Reason != pod.ReasonFailedMount || !strings.Contains(f.Message, text) {
+				t.Errorf("got %+v, want %q", f, text)
+			}
+			if next == 0 && !f.NotBefore.IsZero() || next > 0 && time.Until(f.NotBefore) != next {
+				t.Errorf("the next try is at %v", f.NotBefore)
+			}
+		}
+		const usual, late = `failed for volume "a" : it isn't`, `WaitForAttach failed for volume "a" : timed out waiting for the condition after 2m0s: it isn't`
+		prepare(true, 2*time.Minute, usual)
+		time.Sleep(90 * time.Second)
+		prepare(true, 30*time.Second, usual)
+		s.setFail("mount a", refused)
+		prepare(false, 0, "no disk")
+		s.setFail("mount a", waits)
+		prepare(true, 2*time.Minute, usual)
+		time.Sleep(2*time.Minute - 1)
+		prepare(true, 1, usual)
+		time.Sleep(1)
+		prepare(false, 0, late)
+		time.Sleep(time.Hour)
+		prepare(false, 0, late)
+		must(t, m.Clean(t.Context(), p.UID)) // the next pod with this UID waits as always
+		prepare(true, 2*time.Minute, usual)
+		s.setFail("mount a", nil)
+		must(t, m.Prepare(t.Context(), p, w))
+		must(t, m.Clean(t.Context(), p.UID))
+		w.clean()
+	})
+}
+
 func TestBackOffOfAVolume(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		s.setFail("mount bad", errors.New("broken"))

@@ -72,12 +72,25 @@ type Manager struct {
 	unadopted map[types.UID]unadopted
 }
 
-// attempt describes the state when a mount began. A change of this state ends the back-off after a failure.
+// attempt describes a failed mount by the state when it began. A change of this state ends the back-off.
 type attempt struct {
 	// inputs has the versions of the volume's inputs.
 	inputs volumestate.Sight
 	// freed counts the calls of DiskFreed.
 	freed uint64
+	// waits is when the volume began to wait as expected (volume.AwaitsError); zero after another failure.
+	waits time.Time
+}
+
+// waitsSince returns the field waits for the next attempt, which has failed with this error.
+func (a attempt) waitsSince(err error) time.Time {
+	switch {
+	case !volumestate.Expected(err):
+		return time.Time{}
+	case a.waits.IsZero():
+		return time.Now()
+	}
+	return a.waits
 }
 
 // New returns a manager. Run has to be called to keep the content of volumes up to date.

@@ -65,7 +65,8 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 		if m.failed[w.Place.UID] == nil {
 			m.failed[w.Place.UID] = map[string]attempt{}
 		}
-		m.failed[w.Place.UID][w.Name()] = attempt{seen, freed}
+		waits := m.failed[w.Place.UID][w.Name()].waitsSince(err)
+		m.failed[w.Place.UID][w.Name()] = attempt{seen, freed, waits}
 		return err
 	}
 	delete(m.failed[w.Place.UID], w.Name())

@@ -2,10 +2,12 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
@@ -83,6 +85,27 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	default:
 		return fmt.Errorf("still being %s after %s", doing, after)
 	}
+}
+
+// limited returns the error of a failed mount, in which a wait is expected for Config.Patience only: until then, the
+// error has the end of this time as the time of the next try.
+func (m *Manager) limited(w *volumestate.Wanted, err error) error {
+	m.mu.Lock()
+	since := m.failed[w.Place.UID][w.Name()].waits
+	m.mu.Unlock()
+	awaits, ok := errors.AsType[*volume.AwaitsError](err)
+	if !ok || !awaits.Expected || since.IsZero() {
+		return err
+	}
+	now := *awaits
+	now.Err = err
+	if end := since.Add(m.conf.Patience); time.Now().Before(end) {
+		now.NotBefore = end
+	} else {
+		now.Expected = false
+		now.Err = fmt.Errorf("timed out waiting for the condition after %s: %w", m.conf.Patience, err)
+	}
+	return &now
 }
 
 // touch runs the function do as an operation on the volume, and returns the path that do returns. The argument what

@@ -266,7 +266,7 @@ func (m *Manager) mountAll(ctx context.Context, p *v1.Pod, wants []*volumestate.
 			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: m.hanging(j.op), GoesOn: true})
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
-			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: err, Until: until})
+			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: m.limited(w, err), Until: until})
 		// The operation mounted the volume for an earlier version of the pod, or the volume is being torn down
 		// again.
 		case !m.has(w):

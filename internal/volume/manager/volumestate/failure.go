@@ -81,9 +81,9 @@ func (p Problem) awaits() pod.Object {
 	return pod.Object{}
 }
 
-// expected reports whether the volume waits for others to do their part as always.
-func (p Problem) expected() bool {
-	awaits, ok := errors.AsType[*volume.AwaitsError](p.Err)
+// Expected reports whether the error is that of a volume that waits for others to do their part as always.
+func Expected(err error) bool {
+	awaits, ok := errors.AsType[*volume.AwaitsError](err)
 	return ok && awaits.Expected
 }
 
@@ -114,7 +114,7 @@ func Failure(problems []Problem) *pod.Failure {
 		}
 		f.Permanent, f.Disk = f.Permanent || p.Permanent(), f.Disk || atomicfile.DiskFails(p.Err)
 		f.Unknown = f.Unknown || object.IsUnknown(p.Err)
-		f.Expected = f.Expected && p.expected()
+		f.Expected = f.Expected && Expected(p.Err)
 		if f.Awaits == (pod.Object{}) {
 			f.Awaits = p.awaits()
 		}
