@@ -28,6 +28,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -68,6 +69,8 @@ type Manager struct {
 	failed map[types.UID]map[string]attempt
 	// freed counts the calls of DiskFreed.
 	freed atomic.Uint64
+	// sweepError is the last error of the operation of sweepDevices, which alone uses it.
+	sweepError logging.LastError
 	// unadopted are the pods with volumes that adopt couldn't take over.
 	unadopted map[types.UID]unadopted
 }
@@ -245,8 +248,10 @@ func (m *Manager) sweepDevices(ctx context.Context) *operations.Operation {
 				missing = m.Adopt(ctx)
 			}
 			err := errors.Join(missing, m.stages.Sweep(ctx, there))
-			if err != nil {
-				m.log.Error(err, "Can't unstage all unused devices, or find those in use")
+			if err == nil {
+				m.sweepError.Clear()
+			} else {
+				m.sweepError.Log(m.log, err, "Can't unstage all unused devices, or find those in use")
 			}
 			return err
 		}})
