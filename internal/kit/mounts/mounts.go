@@ -39,6 +39,9 @@ type Entry struct {
 	Shared, Slave bool
 }
 
+// Device is the number of the file system's device, as MAJOR:MINOR.
+func (e Entry) Device() string { return fmt.Sprintf("%d:%d", e.Major, e.Minor) }
+
 // List returns the mounts at and below prefix, which is a path without links, in the order in which they can be
 // unmounted: deeper mounts come first, and of several mounts at one path the topmost. The result includes mounts that
 // are hidden by another mount; they can't be unmounted before that one.

@@ -130,6 +130,7 @@ func TestNextAttachment(t *testing.T) {
 		"another, not mounted, in use":   {found{had: had, used: true}, "new", undo},
 		"containers use it, not asked":   {found{had: had, mounted: true, used: true}, "", keep},
 		"staged by a kubelet":            {found{had: record{keyDriver: "d", keyHandle: "h"}, mounted: true, shared: true}, "new", keep},
+		"unstaged, device in use":        {found{had: record{keyDriver: "d", keyHandle: "h", keyAttachment: "old", keyBoot: "this", keyUncertain: released}, shared: true, used: true}, "new", begin},
 		"no record":                      {found{err: os.ErrNotExist}, "new", begin},
 		"a record that can't be read":    {found{err: errors.New("torn")}, "new", repeat},
 		"another, in an earlier boot":    {found{had: record{keyDriver: "d", keyHandle: "h", keyAttachment: "old", keyBoot: "that"}, shared: true}, "new", undo},

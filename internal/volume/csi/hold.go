@@ -58,6 +58,9 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 			}
 			stays := h.again && f.err == nil && f.had.same(want) && f.had.certain() &&
 				(f.had[keyBoot] == "" || f.had[keyBoot] == p.drivers.conf.BootID)
+			if other := f.had[keyElsewhere]; other != "" {
+				want[keyElsewhere] = other // it still counts if the call is refused
+			}
 			if !stays {
 				if err := want.create(h.dir, p.drivers.conf.BootID); err != nil {
 					return err
@@ -77,11 +80,12 @@ func (p Plugin) acquire(ctx context.Context, h holding) error {
 		})
 		switch {
 		case first == begin && refused(err):
-			return errors.Join(err, p.forget(ctx, h.dir, h.name))
+			return errors.Join(err, p.released(ctx, h.dir, h.name))
 		case err != nil || first != undo:
 			return err
 		}
-		if err := h.release(ctx); err != nil {
+		err = h.release(ctx)
+		if _, is := errors.AsType[*mountedElsewhere](err); err != nil && !is { // it can be staged again all the same
 			return err
 		}
 	}
@@ -118,12 +122,15 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 		p.drivers.conf.Log.Info("A CSI volume is released without its record, which can't be used", "err", err)
 		had, torn = r.recovered, true
 	}
+	if had[keyUncertain] == released && !isMount(r.dir, r.name) {
+		return p.released(ctx, r.dir, r.name)
+	}
 	driver := had[keyDriver]
 	p.drivers.note(r.dir, driver)
 	err = p.drivers.call(ctx, driver, r.method, r.say, func(ctx context.Context, by *registration) error {
 		if !torn { // an unreadable record is left alone: a volume with such a record isn't used without another call
 			// On a full disk, the record can't be written, but volumes are released all the same.
-			err := had.release(r.dir)
+			err := p.beginRelease(r, had)
 			if err != nil && !atomicfile.DiskFails(err) {
 				return err
 			}
@@ -148,7 +155,21 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 		p.drivers.conf.Log.Info("A CSI volume is still mounted after its driver has released it; it is unmounted now",
 			"plugin", driver, "path", path)
 	}
-	return p.forget(ctx, r.dir, r.name)
+	return p.released(ctx, r.dir, r.name)
+}
+
+// released does what forget does after the driver has released the volume, unless its device is still mounted
+// elsewhere. The error is a *mountedElsewhere then.
+func (p Plugin) released(ctx context.Context, dir, name string) error {
+	if name == stageName {
+		if err := teardown.Remove(ctx, dir, name); err != nil {
+			return err
+		}
+		if err := p.stillElsewhere(dir); err != nil {
+			return err
+		}
+	}
+	return p.forget(ctx, dir, name)
 }
 
 // Forget implements volume.Forgetter. The driver may still hold the volume: it isn't called.

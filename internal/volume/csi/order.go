@@ -49,6 +49,8 @@ func (f found) next(want record, boot string) step {
 		return begin
 	case f.err != nil:
 		return repeat // an unreadable record is most likely the record of this volume
+	case had[keyUncertain] == released && !f.mounted: // whatever the attachment: there is nothing to undo
+		return begin
 	case !had.same(want) && f.used && f.mounted:
 		return keep
 	case !had.same(want):

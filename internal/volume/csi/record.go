@@ -36,12 +36,14 @@ const (
 	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
 	// says whether a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which the
 	// driver was last called to hold the volume. keyAttachment is the UID of the VolumeAttachment of an attached
-	// volume; keyContext says that it has a publish_context. The kubelet has none of them, and ignores them.
+	// volume; keyContext says that it has a publish_context. keyElsewhere has other mounts of a staged volume's device
+	// (see elsewhere). The kubelet has none of them, and ignores them.
 	keyArguments  = "deckhand.io/arguments"
 	keyUncertain  = "deckhand.io/uncertain"
 	keyBoot       = "deckhand.io/boot"
 	keyAttachment = "deckhand.io/attachment"
 	keyContext    = "deckhand.io/publish-context"
+	keyElsewhere  = "deckhand.io/elsewhere"
 )
 
 // maxRecord is the maximum size of a record in bytes.
@@ -77,10 +79,12 @@ func (r record) attachedOtherwise(other record) bool {
 	return r[keyAttachment] != "" && other[keyAttachment] != "" && r[keyAttachment] != other[keyAttachment]
 }
 
-// Values of keyUncertain. They have the same length: see set.
+// Values of keyUncertain. They have the same length: see set. released says that the driver has unstaged the volume,
+// but that its device is still mounted elsewhere.
 const (
 	uncertain = "true"
 	certain   = "none"
+	released  = "gone"
 )
 
 // certain reports whether the last call for the volume has succeeded.
@@ -115,6 +119,13 @@ func (r record) with(state, boot string) ([]byte, error) {
 	r = maps.Clone(r)
 	r[keyUncertain], r[keyBoot] = state, boot
 	return json.Marshal(r)
+}
+
+// plus returns a copy of the record with one more entry.
+func (r record) plus(key, value string) record {
+	r = maps.Clone(r)
+	r[key] = value
+	return r
 }
 
 // set writes the record with this state. If nothing else changes, only the state's bytes are overwritten, without
