@@ -198,8 +198,9 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 func (m *Manager) sweep(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	wish := m.desired[p.UID]
+	swept := wish == nil || wish.Swept
 	m.mu.Unlock()
-	if wish == nil || wish.Swept || m.conf.Running(p.UID) {
+	if swept || m.conf.Running(p.UID) {
 		return nil
 	}
 	there, err := m.layout.List(p.UID)
