@@ -145,7 +145,7 @@ func TestExpectedWaitThatTakesTooLong(t *testing.T) {
 		prepare(true, 2*time.Minute, usual)
 		time.Sleep(2*time.Minute - 1)
 		prepare(true, 1, usual)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		prepare(false, 0, late)
 		time.Sleep(time.Hour)
 		prepare(false, 0, late)
