@@ -220,13 +220,15 @@ func (s *Stages) adopt(plugin volume.Stager, d device, users map[User]string) er
 	s.mu.Lock()
 	own := s.staged[string(r)]
 	s.mu.Unlock()
+	// A recorded device has its users already. A guess would keep it staged after the last of them.
+	_, unrecorded := s.read(r)
 	for u, key := range users {
 		var err error
 		_, missing := os.Lstat(r.user(u))
 		switch {
 		case key == d.Key:
 			err = r.enter(u)
-		case key == "" && !own:
+		case key == "" && !own && unrecorded != nil:
 			err = r.write(u, os.O_EXCL, "guess")
 		default:
 			continue

@@ -394,6 +394,28 @@ func TestUnreadableUserOfADevice(t *testing.T) {
 	}
 }
 
+// A volume whose note can't be read isn't a user of a device that was recorded without it, also after a restart.
+func TestUnreadableNoteAndRecordedDevice(t *testing.T) {
+	root := t.TempDir()
+	var unstaged []volume.Staging
+	d := disk{name: "test.example/disk", root: root, note: true, unstaged: &unstaged}
+	u := volumestate.User{UID: "uid-b", Name: "data"}
+	if err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Request{}, u); err != nil {
+		t.Fatal(err)
+	}
+	torn := volumestate.NewLayout(filepath.Join(root, "pods")).Place(volumestate.Place{UID: "uid-a", Plugin: "test.example~disk", Name: "data"})
+	if err := errors.Join(os.MkdirAll(d.place(), 0o700), os.MkdirAll(filepath.Join(torn.Dir, "note"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+	if err := s.Adopt(t.Context()); err == nil || !strings.Contains(err.Error(), "volume data of pod uid-a") {
+		t.Errorf("adopted: %v", err)
+	}
+	if err := s.Leave(t.Context(), d.name, u, nil); err != nil || len(unstaged) != 1 {
+		t.Errorf("unstaged %+v: %v", unstaged, err)
+	}
+}
+
 // Whoever enters after it left has entered, whatever else is asked for while the device hangs.
 func TestWhoEntersAgainIsItsUser(t *testing.T) {
 	dir := t.TempDir()
