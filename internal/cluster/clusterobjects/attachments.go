@@ -78,7 +78,7 @@ func (f *Finder) setAttached(changed map[v1.UniqueVolumeName]attachedVolume, nod
 		}
 		e := f.entries[k]
 		if e != nil {
-			e.ask()
+			f.ask(e)
 		}
 		if e == nil || v != (attachedVolume{inUse: true, attached: true}) {
 			keys = append(keys, k)

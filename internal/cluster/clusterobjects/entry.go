@@ -46,10 +46,11 @@ type entry struct {
 	why string
 }
 
-// ask requests an answer to a request that is sent from now on. The Finder's lock is held.
-func (e *entry) ask() {
+// ask requests an answer to a request that is sent from now on. For a watched object any next answer counts: a watch
+// repeats its requests by itself. The lock is held.
+func (f *Finder) ask(e *entry) {
 	e.known.ask()
-	e.unsent = true
+	e.unsent = !f.watched(e.key.Kind)
 	e.again.Wake()
 }
 
@@ -150,7 +151,7 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	e := f.entries[k]
 	if e == nil {
 		e = &entry{key: k, again: wake.NewSlot()}
-		e.ask()
+		f.ask(e)
 		f.entries[k] = e
 		f.follow(e)
 	}
@@ -168,7 +169,7 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	}
 	expired := !e.until.IsZero() && now.After(e.until)
 	if !e.asking && (expired && (!used || !f.watched(k.Kind)) || !used && onlyGot(k.Kind)) {
-		e.ask()
+		f.ask(e)
 	}
 	if e.asking && !e.has() && f.conf.Known.Away() {
 		f.restore(e)
