@@ -263,6 +263,7 @@ func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 		s.over = true
 		w.conf.Log.Info("A full disk has room again", "path", point)
 	case freed:
+		now.Path = s.least.Path // a quota is measured where the write failed
 		s.least = now
 	default:
 		s.least.Free, s.least.FreeInodes = min(now.Free, s.least.Free), min(now.FreeInodes, s.least.FreeInodes)
