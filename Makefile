@@ -78,7 +78,7 @@ deps: ## Install missing Debian packages (as root).
 test: LAW_FROM = 1
 # Attacks are short here; `make attack` goes on for a minute each.
 test: ATTACK = 20s
-test: test-deps lint tools images ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
+test: test-deps test-kernel lint tools images ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
 	+$(MAKE) --no-print-directory -j 2 unit parts
 	+$(MAKE) --no-print-directory laws LAW_FROM=$(LAW_FROM)
 	+$(MAKE) --no-print-directory attack ATTACK=$(ATTACK)
