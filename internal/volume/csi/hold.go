@@ -161,15 +161,15 @@ func (p Plugin) release(ctx context.Context, r releasing) error {
 // released does what forget does after the driver has released the volume, unless its device is still mounted
 // elsewhere. The error is a *mountedElsewhere then.
 func (p Plugin) released(ctx context.Context, dir, name string) error {
+	if err := teardown.Remove(ctx, dir, name); err != nil {
+		return err
+	}
 	if name == stageName {
-		if err := teardown.Remove(ctx, dir, name); err != nil {
-			return err
-		}
 		if err := p.stillElsewhere(dir); err != nil {
 			return err
 		}
 	}
-	return p.forget(ctx, dir, name)
+	return p.drop(dir)
 }
 
 // Forget implements volume.Forgetter. The driver may still hold the volume: it isn't called.
@@ -191,6 +191,11 @@ func (p Plugin) forget(ctx context.Context, dir, name string) error {
 	if err := teardown.Remove(ctx, dir, name); err != nil {
 		return err
 	}
+	return p.drop(dir)
+}
+
+// drop removes the record of a volume that isn't there any more.
+func (p Plugin) drop(dir string) error {
 	if err := removeRecord(dir); err != nil {
 		return err
 	}

@@ -251,6 +251,16 @@ func (c *cluster) user(n int) *v1.Pod {
 // uid returns the UID of the pod of user.
 func (*cluster) uid(n int) types.UID { return types.UID(fmt.Sprint("uid-", n)) }
 
+// mountedInCluster returns a cluster with an agent that has mounted an attached volume for a pod.
+func mountedInCluster(t *testing.T) (c *cluster, m *manager.Manager, p *v1.Pod) {
+	t.Helper()
+	c = newCluster(t, "STAGE_UNSTAGE_VOLUME")
+	m, p = c.agent(), c.user(1)
+	c.attach("va-1", "one")
+	eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+	return c, m, p
+}
+
 // waits fails unless the pod's volume waits with this text.
 func (c *cluster) waits(m *manager.Manager, p *v1.Pod, text string) {
 	c.t.Helper()

@@ -21,7 +21,8 @@ func deviceAt(t testing.TB, dir string) {
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 }
 
-// onDevice mounts the pod's volume, replaces what is staged by a device, and mounts that elsewhere, too.
+// onDevice mounts the pod's volume, mounts a device at the place where the volume is staged, and mounts the device
+// elsewhere, too.
 func (c *cluster) onDevice(m *manager.Manager, p *v1.Pod) (other string) {
 	c.t.Helper()
 	c.attach("va-1", "one")
@@ -84,7 +85,7 @@ func TestDeviceIsMountedElsewhere(t *testing.T) {
 	c.finish()
 }
 
-// A mount elsewhere doesn't keep what no controller detaches, nor what is forgotten.
+// A mount elsewhere doesn't keep a device that no controller detaches, nor a device that is forgotten.
 func TestDeviceMountedElsewhereIsLetGo(t *testing.T) {
 	for name, do := range map[string]func(c *cluster, m *manager.Manager){
 		"another boot": func(c *cluster, _ *manager.Manager) {

@@ -66,14 +66,15 @@ func (m *Manager) useAttached(ctx context.Context, wants []*volumestate.Wanted) 
 			}
 		}
 	}
+	if len(names) == 0 {
+		return
+	}
 	m.mu.Lock()
 	for at, name := range names {
 		m.held.Add(at, name)
 	}
 	m.mu.Unlock()
-	if len(names) > 0 {
-		m.reportInUse()
-	}
+	m.reportInUse()
 }
 
 // dropInUse removes volumes of which nothing is left on this node.

@@ -70,11 +70,7 @@ func TestUnreadableRecordOfAnAttachedVolume(t *testing.T) {
 func TestDeviceWithUnreadableNote(t *testing.T) {
 	for name, forgotten := range map[string]bool{"unstaged": false, "forgotten": true} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
-			m := c.agent()
-			p := c.user(1)
-			c.attach("va-1", "one")
-			eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+			c, m, p := mountedInCluster(t)
 			rule, err := c.driver.Add(t.Context(), csidriver.Rule{Method: "NodeUnstageVolume", Count: -1, Do: csidriver.Fail,
 				Code: codes.Internal})
 			must(t, err)
@@ -120,11 +116,7 @@ func TestDeviceWithUnreadableNote(t *testing.T) {
 func TestDeviceThatIsRecordedLater(t *testing.T) {
 	for name, repaired := range map[string]bool{"while it is used": true, "after its last volume": false} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
-			m := c.agent()
-			p := c.user(1)
-			c.attach("va-1", "one")
-			eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+			c, m, p := mountedInCluster(t)
 			c.end()
 			must(t, os.RemoveAll(filepath.Join(c.root, "staged"))) // a kubelet has no such records
 			broken := filepath.Join(c.root, "pods/uid-x/volumes")
@@ -169,11 +161,7 @@ func (p pausing) Noted() []string {
 
 // A slow search for the volumes in use blocks no pod, and a volume that is released meanwhile isn't in use.
 func TestVolumeThatIsReleasedDuringTheSearch(t *testing.T) {
-	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
-	m := c.agent()
-	p := c.user(1)
-	c.attach("va-1", "one")
-	eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+	c, m, p := mountedInCluster(t)
 	broken := filepath.Join(c.root, "pods/uid-x/volumes")
 	must(t, os.MkdirAll(filepath.Dir(broken), 0o700))
 	must(t, os.WriteFile(broken, nil, 0o600)) // so that Run searches, too
@@ -200,11 +188,7 @@ func TestVolumeThatIsReleasedDuringTheSearch(t *testing.T) {
 
 // A record that can be read again later counts from then on.
 func TestRecordThatIsReadLater(t *testing.T) {
-	c := newCluster(t, "STAGE_UNSTAGE_VOLUME")
-	m := c.agent()
-	p := c.user(1)
-	c.attach("va-1", "one")
-	eventually(t, "it is mounted", func() bool { return m.Prepare(t.Context(), p, c) == nil })
+	c, m, p := mountedInCluster(t)
 	records, _ := filepath.Glob(filepath.Join(c.root, "staged/*/device"))
 	notes, _ := filepath.Glob(filepath.Join(c.root, "pods/*/volumes/*/*/vol_data.json"))
 	text, err := os.ReadFile(append(records, "none")[0])

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Opens counts what is opened in directories.
+// Opens counts the files and directories that are opened in directories.
 type Opens struct {
 	t  testing.TB
 	fd int
 }
 
-// WatchOpens counts from now on what any process opens in these directories. Opens with O_PATH don't count.
+// WatchOpens counts, from now on, the opens of any process in these directories. Opens with O_PATH don't count.
 func WatchOpens(t testing.TB, dirs ...string) *Opens {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

@@ -400,11 +400,11 @@ func TestUnreadableNoteAndRecordedDevice(t *testing.T) {
 	var unstaged []volume.Staging
 	d := disk{name: "test.example/disk", root: root, note: true, unstaged: &unstaged}
 	u := volumestate.User{UID: "uid-b", Name: "data"}
-	if err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Request{}, u); err != nil {
-		t.Fatal(err)
-	}
-	torn := volumestate.NewLayout(filepath.Join(root, "pods")).Place(volumestate.Place{UID: "uid-a", Plugin: "test.example~disk", Name: "data"})
-	if err := errors.Join(os.MkdirAll(d.place(), 0o700), os.MkdirAll(filepath.Join(torn.Dir, "note"), 0o700)); err != nil {
+	earlier := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+	torn := volumestate.NewLayout(filepath.Join(root, "pods")).Place(
+		volumestate.Place{UID: "uid-a", Plugin: "test.example~disk", Name: "data"})
+	if err := errors.Join(earlier.Enter(t.Context(), d, volume.Request{}, u), os.MkdirAll(d.place(), 0o700),
+		os.MkdirAll(filepath.Join(torn.Dir, "note"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
