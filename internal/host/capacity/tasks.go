@@ -1,14 +1,11 @@
 package capacity
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Tasks describes the host's tasks: its processes, with each thread counted separately.
@@ -28,27 +25,20 @@ func ReadTasks(root string) (Tasks, error) {
 	return Tasks{Count: count, Max: MaxTasks(root)}, nil
 }
 
-// CountTasks returns Tasks.Count alone. It reads a single file, with few system calls.
+// CountTasks returns Tasks.Count alone. It reads a single file.
 func CountTasks(root string) (int64, error) {
-	buffer := make([]byte, 128)
-	fd, err := unix.Open(filepath.Join(root, "proc/loadavg"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	n := 0
-	if err == nil {
-		n, err = unix.Read(fd, buffer)
-		err = errors.Join(err, unix.Close(fd))
-	}
+	text, err := os.ReadFile(filepath.Join(root, "proc/loadavg"))
 	if err != nil {
-		return 0, fmt.Errorf("count the tasks of this node: read /proc/loadavg: %w", err)
+		return 0, fmt.Errorf("count the tasks of this node: %w", err)
 	}
 	// The fourth field is RUNNABLE/EXISTING (proc_loadavg(5)).
-	text := string(buffer[:n])
-	if fields := strings.Fields(text); len(fields) >= 4 {
+	if fields := strings.Fields(string(text)); len(fields) >= 4 {
 		_, existing, _ := strings.Cut(fields[3], "/")
 		if count, ok := positive(existing); ok {
 			return count, nil
 		}
 	}
-	return 0, fmt.Errorf("count the tasks of this node: /proc/loadavg is %q", text)
+	return 0, fmt.Errorf("count the tasks of this node: /proc/loadavg is %q", text[:min(len(text), 80)])
 }
 
 // MaxTasks returns Tasks.Max alone.

@@ -126,8 +126,8 @@ func (n *Named) inPlace() bool {
 // Contended returns nil once another process has opened, moved or removed the lock file after it was locked: that
 // process wants to take over this node, and waits for the lock (--exit-on-lock-contention; the kubelet also treats
 // opening as contention). If ctx ends first, Contended returns ctx's error. A process that only reads the file also
-// counts, so no program should read it. While the file can't be watched, Contended polls. Then it counts each process
-// that has the file open, including processes that opened the file before it was locked.
+// counts, so no program should read it. While the file can't be watched, Contended polls. Then each process with the
+// file open counts, even if it opened the file before this process locked it.
 func (n *Named) Contended(ctx context.Context) error {
 	for {
 		polled := n.watch.inotify == nil
