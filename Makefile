@@ -88,7 +88,7 @@ test: test-deps test-kernel lint tools images ## Run everything: checks, unit te
 # the lowest priority the compiler gets what they leave of the processors.
 .PHONY: parts
 parts:
-	+nice -n 19 $(MAKE) --no-print-directory test-kernel kubelet controlplane deckhand
+	+nice -n 19 $(MAKE) --no-print-directory kubelet controlplane deckhand
 	nice -n 19 $(GO) test -vet=off -c -o /dev/null -fuzz '^FuzzRequest$$' ./internal/server/nodeapi
 
 .PHONY: test-deps
