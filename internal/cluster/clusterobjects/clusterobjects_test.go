@@ -340,6 +340,20 @@ func TestVolumeAttachments(t *testing.T) {
 	}
 }
 
+// followAttachments lets the realm's finder follow the volumes of a node, whose facts the test sets, until end is called.
+func followAttachments(t *testing.T, r *objecttest.Realm, node string) (facts *nodefacts.Writer, end func()) {
+	t.Helper()
+	board := nodefacts.NewBoard(nodefacts.Facts{})
+	facts, err := board.Writer("a test", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Finder.(*clusterobjects.Finder).FollowAttachments(ctx, board, node) })
+	return facts, func() { cancel(); running.Wait() }
+}
+
 // TestAttachmentsInUse: the VolumeAttachment of a volume that is attached soon is read once, when the node's object
 // lists it as attached. A pod waits only while that read is under way. The object of a volume that isn't in use any more
 // isn't read.
@@ -350,15 +364,8 @@ func TestAttachmentsInUse(t *testing.T) {
 	what := "get " + keyOf(is).String()
 	for _, attachedAfter := range []time.Duration{400 * time.Millisecond, time.Minute} {
 		during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
-			board := nodefacts.NewBoard(nodefacts.Facts{})
-			facts, err := board.Writer("a test", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			running.Go(func() { _ = r.Finder.(*clusterobjects.Finder).FollowAttachments(ctx, board, node) })
-			defer func() { cancel(); running.Wait() }()
+			facts, end := followAttachments(t, r, node)
+			defer end()
 			synctest.Wait()
 			lists := func(inUse, attached bool) {
 				facts.Set(func(f *nodefacts.Facts) {
@@ -422,15 +429,8 @@ func TestAskedDuringARead(t *testing.T) {
 	is.Status.Attached = true
 	what := "get " + keyOf(is).String()
 	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
-		board := nodefacts.NewBoard(nodefacts.Facts{})
-		facts, err := board.Writer("a test", nodefacts.InUse|nodefacts.ReportedInUse|nodefacts.VolumesAttached)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = r.Finder.(*clusterobjects.Finder).FollowAttachments(ctx, board, node) })
-		defer func() { cancel(); running.Wait() }()
+		facts, end := followAttachments(t, r, node)
+		defer end()
 		list := func(attached ...v1.AttachedVolume) {
 			facts.Set(func(f *nodefacts.Facts) {
 				f.InUse = []v1.UniqueVolumeName{volume}

@@ -154,11 +154,13 @@ func rights() map[string]right {
 	}
 }
 
-// lags are what a node may ask for because a pod refers to it, which the authorizer learns a moment after the node; and pods, as a mirror pod is forbidden
-// while its Node is removed, which the node learns a moment later.
-var lags = []string{"pods", "secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts", "serviceaccounts/token", "volumeattachments.storage.k8s.io"}
+// lags are resources of which a call may be forbidden and allowed another time. The authorizer learns a moment after the
+// node that a pod refers to an object. A mirror pod is forbidden after its Node was removed, until the node learns that.
+var lags = []string{"pods", "secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts",
+	"serviceaccounts/token", "volumeattachments.storage.k8s.io"}
 
-// Wrong returns the calls that no node may make, and those that the API server forbade, but for what it allowed another time (lags).
+// Wrong returns the calls that no node may make, and those that the API server forbade, except calls that it allowed
+// another time (lags).
 func Wrong(calls []Call) []string {
 	var wrong []string
 	all, allowed := rights(), map[string]bool{}
