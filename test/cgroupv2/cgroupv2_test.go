@@ -86,8 +86,7 @@ var want = map[string]string{
 	// A pod that takes too much of the memory of all pods is evicted before the kernel kills anything.
 	"the hog": "Failed Evicted: The node was low on resource: memory. Threshold quantity: 80Mi, available: N. " +
 		"Container main was using N, request is 0, has larger consumption of memory. Signal: allocatableMemory.available.",
-	"the kernel's alarm":           "allocatableMemory.available: /kubepods reached a limit",
-	"shortages at the pods' limit": "oom 0",
+	"the kernel's alarm": "allocatableMemory.available: /kubepods reached a limit",
 
 	"SystemOOM of node/guest": "System OOM encountered, victim process: sleep, pid: VICTIM",
 

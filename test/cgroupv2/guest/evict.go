@@ -18,8 +18,8 @@ import (
 	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
-// podsMiB is the memory limit of all pods together, of which availableMiB should be available. The hog takes hogMiB,
-// after it has filled the page cache up to the limit.
+// podsMiB is the memory limit of all pods together. The agent evicts when less than availableMiB of it is available. The
+// hog fills the page cache up to the limit, and then takes hogMiB.
 const podsMiB, availableMiB, hogMiB = 200, 80, 140
 
 // hog is a pod that takes memory. Its own limit is so high that it isn't slowed down (MemoryQoS): without a limit,
@@ -55,7 +55,8 @@ func evict(ctx context.Context, a *agent) error {
 		if st.Reason == "" {
 			return fmt.Errorf("the hog isn't evicted: %+v", st)
 		}
-		machine.Tell(amount.ReplaceAllString(fmt.Sprintf("%s %s: %s", st.Phase, st.Reason, st.Message), "${1}N"), "the hog")
+		text := fmt.Sprintf("%s %s: %s", st.Phase, st.Reason, st.Message)
+		machine.Tell(amount.ReplaceAllString(text, "${1}N"), "the hog")
 		return nil
 	})
 	if err != nil {
@@ -70,20 +71,11 @@ func evict(ctx context.Context, a *agent) error {
 		return err
 	}
 	machine.Tell(node.Evictions.Alarm, "the kernel's alarm")
-	events, err := os.ReadFile(kubepods + "/memory.events.local")
-	if err != nil {
-		return err
-	}
-	machine.Tell(shortages.FindString(string(events)), "shortages at the pods' limit")
 	return os.Remove(manifest("hog"))
 }
 
-// amount matches the amounts of a message that vary, shortages the line of memory.events that counts how often the
-// kernel couldn't reclaim memory at a group's limit, after which it kills.
-var (
-	amount    = regexp.MustCompile(`(available: |using )\d+[a-zA-Z]*`)
-	shortages = regexp.MustCompile(`oom \d+`)
-)
+// amount matches the amounts of a message that vary.
+var amount = regexp.MustCompile(`(available: |using )\d+[a-zA-Z]*`)
 
 // limitPods reserves all memory but podsMiB for the system, and waits until the kernel enforces that.
 func limitPods(ctx context.Context, a *agent) error {
@@ -95,7 +87,8 @@ func limitPods(ctx context.Context, a *agent) error {
 	if err != nil {
 		return err
 	}
-	config = fmt.Appendf(config, "evictionHard: {memory.available: %dMi}\nsystemReserved: {memory: %dKi}\n", availableMiB, total-podsMiB<<10)
+	config = fmt.Appendf(config, "evictionHard: {memory.available: %dMi}\nsystemReserved: {memory: %dKi}\n",
+		availableMiB, total-podsMiB<<10)
 	if err := errors.Join(os.WriteFile(a.config, config, 0o600), a.process.Signal(syscall.SIGHUP)); err != nil {
 		return err
 	}
