@@ -116,14 +116,14 @@ func TestDeviceWithUnreadableNote(t *testing.T) {
 func TestDeviceThatIsRecordedLater(t *testing.T) {
 	for name, repaired := range map[string]bool{"while it is used": true, "after its last volume": false} {
 		t.Run(name, func(t *testing.T) {
-			c, m, p := mountedInCluster(t)
+			c, _, p := mountedInCluster(t)
 			c.end()
 			must(t, os.RemoveAll(filepath.Join(c.root, "staged"))) // a kubelet has no such records
 			broken := filepath.Join(c.root, "pods/uid-x/volumes")
 			must(t, os.MkdirAll(filepath.Dir(broken), 0o700))
 			must(t, os.WriteFile(broken, nil, 0o600))
 			c.damaged = true
-			m = c.agent()
+			m := c.agent()
 			repair := func() { must(t, os.RemoveAll(filepath.Dir(broken))) }
 			if repaired {
 				repair()
@@ -188,7 +188,7 @@ func TestVolumeThatIsReleasedDuringTheSearch(t *testing.T) {
 
 // A record that can be read again later counts from then on.
 func TestRecordThatIsReadLater(t *testing.T) {
-	c, m, p := mountedInCluster(t)
+	c, _, p := mountedInCluster(t)
 	records, _ := filepath.Glob(filepath.Join(c.root, "staged/*/device"))
 	notes, _ := filepath.Glob(filepath.Join(c.root, "pods/*/volumes/*/*/vol_data.json"))
 	text, err := os.ReadFile(append(records, "none")[0])
@@ -199,7 +199,7 @@ func TestRecordThatIsReadLater(t *testing.T) {
 	must(t, os.WriteFile(records[0], []byte("{torn"), 0o600))
 	must(t, os.WriteFile(notes[0], []byte("{torn"), 0o600))
 	c.damaged = true
-	m = c.agent()
+	m := c.agent()
 	if !c.isInUse() {
 		t.Error("a volume that is mounted isn't reported")
 	}
