@@ -36,8 +36,8 @@ func runMortal(dir string) int {
 }
 
 func runMortalAgent(dir string) error {
-	if n, err := strconv.Atoi(os.Getenv(threadsEnv)); err == nil {
-		process.PrepareThreads(n)
+	if os.Getenv(threadsEnv) != "" {
+		process.PrepareThreads(process.ThreadsAhead())
 	}
 	cfg, err := loadConfig(dir)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
-// threadsEnv, in the environment, is how many threads the mortal agent makes ahead, as the command does.
+// threadsEnv, in the environment, has the mortal agent make threads ahead, as the command does.
 const threadsEnv = "DECKHAND_TEST_THREADS"
 
 // TestAgentAtItsLimitOfProcesses: an agent whose group is at pids.max, or close to it, lives, answers, and starts and stops pods
@@ -30,7 +30,7 @@ func TestAgentAtItsLimitOfProcesses(t *testing.T) {
 			t.Fatalf("there is no cgroup controller pids: %q, %v", enabled, err)
 		}
 	}
-	t.Setenv(threadsEnv, "18")
+	t.Setenv(threadsEnv, "yes")
 	for _, spare := range []int{0, 1, 3} {
 		t.Run(fmt.Sprint("room for ", spare), func(t *testing.T) {
 			group := filepath.Join(parent, fmt.Sprintf("deckhand-test-agent-%d-%d", os.Getpid(), spare))

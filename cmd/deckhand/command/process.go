@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -167,12 +166,9 @@ func adjustToGroups(log logr.Logger) {
 		debug.SetMemoryLimit(limit)
 	}
 	// If the limit of processes is low, the threads would leave no room for child processes.
-	spare := min(uint64(runtime.GOMAXPROCS(0)+blockedThreads), own.Processes/2)
+	spare := min(uint64(hostprocess.ThreadsAhead()), own.Processes/2)
 	hostprocess.PrepareThreads(int(spare))
 }
-
-// blockedThreads is the number of threads that are created in advance for goroutines that are blocked in system calls.
-const blockedThreads = 16
 
 // memoryLimit returns the Go runtime's soft limit of memory, in bytes: nine tenths of the limit of the agent's control
 // groups, so that garbage is collected before the kernel kills the agent. ok is false if the control groups have no

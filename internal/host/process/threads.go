@@ -5,6 +5,10 @@ import (
 	"sync"
 )
 
+// ThreadsAhead returns how many threads an agent creates in advance: one for each processor that runs goroutines, and 16
+// for goroutines that are blocked in system calls.
+func ThreadsAhead() int { return runtime.GOMAXPROCS(0) + 16 }
+
 // PrepareThreads makes the Go runtime create threads until at least n are idle. The runtime keeps idle threads, and
 // creates another thread only if a goroutine needs one and none is idle. If the runtime can't create a thread (EAGAIN
 // of clone(2) at a limit of processes), it ends the process: "failed to create new OS thread". PrepareThreads returns

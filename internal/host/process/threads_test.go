@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +80,7 @@ func atLimit(t *testing.T, group string) {
 	var server http.Server
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	process.PrepareThreads(runtime.GOMAXPROCS(0) + 16)
+	process.PrepareThreads(process.ThreadsAhead())
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		t.Fatal(err)
