@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// ThreadsAhead returns how many threads an agent creates in advance: one for each processor that runs goroutines, and 16
+// ThreadsAhead returns how many threads an agent creates in advance: one for each processor that runs goroutines, and 24
 // for goroutines that are blocked in system calls.
-func ThreadsAhead() int { return runtime.GOMAXPROCS(0) + 16 }
+func ThreadsAhead() int { return runtime.GOMAXPROCS(0) + 24 }
 
 // PrepareThreads makes the Go runtime create threads until at least n are idle. The runtime keeps idle threads, and
 // creates another thread only if a goroutine needs one and none is idle. If the runtime can't create a thread (EAGAIN
