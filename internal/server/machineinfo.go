@@ -117,7 +117,7 @@ func (r *MachineReader) processors(info *MachineInfo) error {
 
 // hugePages returns the host's huge pages; none if the kernel doesn't support or list them.
 func (r *MachineReader) hugePages() []HugePages {
-	sizes, _ := capacity.ReadHugePages(filepath.Join(r.root, capacity.HugePagesDir))
+	sizes, _ := capacity.ReadHugePages(os.DirFS(filepath.Join(r.root, capacity.HugePagesDir)))
 	out := make([]HugePages, len(sizes))
 	for i, s := range sizes {
 		out[i] = HugePages{PageSize: uint64(s.Size >> 10), NumPages: uint64(s.Count)}

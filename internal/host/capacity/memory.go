@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,10 +28,11 @@ func ReadMeminfo(root string) (Meminfo, error) {
 	return ParseMeminfo(text)
 }
 
-// ParseMeminfo parses the content of /proc/meminfo.
+// ParseMeminfo parses the content of /proc/meminfo, or of a NUMA node's meminfo, whose lines begin with "Node N ".
 func ParseMeminfo(text []byte) (m Meminfo, err error) {
 	for line := range bytes.Lines(text) {
 		key, value, _ := bytes.Cut(line, []byte(":"))
+		key = key[bytes.LastIndexByte(key, ' ')+1:]
 		var into *int64
 		switch string(key) {
 		case "MemTotal":
@@ -69,8 +71,8 @@ type HugePages struct {
 
 // ReadHugePages reads the subdirectories of dir (a HugePagesDir), one for each size, such as hugepages-2048kB, in
 // the order of their names. On a kernel without huge pages the list is empty.
-func ReadHugePages(dir string) ([]HugePages, error) {
-	entries, err := os.ReadDir(dir)
+func ReadHugePages(dir fs.FS) ([]HugePages, error) {
+	entries, err := fs.ReadDir(dir, ".")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -80,12 +82,11 @@ func ReadHugePages(dir string) ([]HugePages, error) {
 		if n, _ := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); n == 0 {
 			continue // not a directory of a page size
 		}
-		directory := filepath.Join(dir, e.Name())
-		count, err := number(directory, "nr_hugepages")
+		count, err := number(dir, e.Name(), "nr_hugepages")
 		if err != nil {
 			return nil, err
 		}
-		more, err := number(directory, "nr_overcommit_hugepages")
+		more, err := number(dir, e.Name(), "nr_overcommit_hugepages")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -94,14 +95,14 @@ func ReadHugePages(dir string) ([]HugePages, error) {
 	return list, nil
 }
 
-func number(directory, name string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(directory, name))
+func number(dir fs.FS, size, name string) (int64, error) {
+	text, err := fs.ReadFile(dir, path.Join(size, name))
 	if err != nil {
 		return 0, err
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s of %s: %w", name, filepath.Base(directory), err)
+		return 0, fmt.Errorf("%s of %s: %w", name, size, err)
 	}
 	return n, nil
 }

@@ -36,7 +36,7 @@ func Read(root, storage string) (Node, error) {
 		return Node{}, fmt.Errorf("find out how much memory this node has: %w", err)
 	}
 	n.Memory, n.Swap = memory.Memory, memory.Swap
-	pages, err := ReadHugePages(filepath.Join(root, HugePagesDir))
+	pages, err := ReadHugePages(os.DirFS(filepath.Join(root, HugePagesDir)))
 	if err != nil {
 		return Node{}, fmt.Errorf("find out how many huge pages this node has: %w", err)
 	}

@@ -142,7 +142,7 @@ func hugePages(p *v1.Pod) map[int64]int64 {
 // offered checks that the host has pages of this size: without them, the kernel kills a process that uses the
 // volume.
 func (p *EmptyDir) offered(page int64) error {
-	list, err := host.ReadHugePages(p.conf.HugePages)
+	list, err := host.ReadHugePages(os.DirFS(p.conf.HugePages))
 	if err != nil {
 		return fmt.Errorf("find out whether the host has huge pages of %s: %w", size(page), err)
 	}
