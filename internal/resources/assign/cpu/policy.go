@@ -25,8 +25,8 @@ type Policy struct {
 	Strict bool
 }
 
-// PolicyOf returns the policy with the options of a valid KubeletConfiguration.cpuManagerPolicyOptions. It fails if this
-// machine can't have them.
+// PolicyOf returns the policy with the options of a valid KubeletConfiguration.cpuManagerPolicyOptions. It fails if
+// they aren't possible on this machine.
 func PolicyOf(m *topology.Machine, options map[string]string) (Policy, error) {
 	on := func(name string) bool {
 		value, _ := strconv.ParseBool(options[name])
@@ -44,17 +44,17 @@ func PolicyOf(m *topology.Machine, options map[string]string) (Policy, error) {
 		sockets[c.Socket], nodes[c.Node] = true, true
 	}
 	if p.BySocket && len(sockets) > len(nodes) {
-		return Policy{}, errors.New("cpuManagerPolicyOptions: align-by-socket has no effect on this machine, as it has " +
-			"NUMA nodes of several sockets; remove the option")
+		return Policy{}, errors.New("cpuManagerPolicyOptions[align-by-socket]: this machine has more sockets than " +
+			"NUMA nodes; remove the option")
 	}
 	return p, nil
 }
 
-// Hints returns the sets of NUMA nodes that have n free CPUs at least, only of nodes with CPUs. Preferred are those of
-// as few nodes as would do if all CPUs of the machine were free; with BySocket also those of as few sockets.
+// Hints returns the sets of NUMA nodes that have at least n free CPUs, only of nodes with CPUs. Preferred are those of
+// as few nodes as would be enough if all CPUs of the machine were free; with BySocket also those of as few sockets.
 //
-// CPUs of init containers of the same pod count as free. Unlike the kubelet's, a set needn't contain all of them: a small
-// container after a large init container would have no set to prefer (kubernetes/kubernetes#110306).
+// CPUs of init containers of the same pod count as free. Unlike the kubelet's, a set needn't contain all of them: a
+// small container after a large init container would have no preferred set (kubernetes/kubernetes#110306).
 func (p Policy) Hints(m *topology.Machine, free cpuset.CPUSet, n int) []align.Hint {
 	if n <= 0 || len(m.Nodes) > align.MaxNodes {
 		return nil
@@ -81,8 +81,8 @@ func (p Policy) Hints(m *topology.Machine, free cpuset.CPUSet, n int) []align.Hi
 	return hints
 }
 
-// sum is what a set of NUMA nodes has: its CPUs, and the indexes of its sockets, of which there are no more than nodes
-// with BySocket, and 0 without.
+// sum counts the CPUs of a set of NUMA nodes. With BySocket it has the indexes of their sockets: a machine with that
+// option has at most as many sockets as nodes.
 type sum struct {
 	online, free int32
 	sockets      align.Mask
@@ -143,8 +143,8 @@ type Ask struct {
 	Reusable cpuset.CPUSet
 }
 
-// Take chooses CPUs for a container; false if there are too few, or with WholeCores too few whole cores.
-func (p Policy) Take(m *topology.Machine, free cpuset.CPUSet, a Ask) (cpuset.CPUSet, bool) {
+// Choose chooses CPUs for a container; false if there are too few, or with WholeCores too few whole cores.
+func (p Policy) Choose(m *topology.Machine, free cpuset.CPUSet, a Ask) (cpuset.CPUSet, bool) {
 	free = free.Union(a.Reusable)
 	near := p.near(m, free, a.Near)
 	all := 0
@@ -170,7 +170,7 @@ func (p Policy) Take(m *topology.Machine, free cpuset.CPUSet, a Ask) (cpuset.CPU
 // kubelet's, they may be parts of cores even with WholeCores; the others of these cores can't be taken then.
 func (p Policy) Reserve(m *topology.Machine, n int) (cpuset.CPUSet, bool) {
 	p.WholeCores = false
-	return p.choose(m, m.Online(), n)
+	return p.byOptions(m, m.Online(), n)
 }
 
 // near returns the free CPUs of the NUMA nodes, or of their sockets.
@@ -196,21 +196,21 @@ func (p Policy) near(m *topology.Machine, free cpuset.CPUSet, nodes align.Mask) 
 func (p Policy) reuse(m *topology.Machine, free, reusable cpuset.CPUSet, n int) (cpuset.CPUSet, bool) {
 	reusable = reusable.Intersection(free)
 	if n <= reusable.Size() {
-		if set, ok := p.choose(m, reusable, n); ok {
+		if set, ok := p.byOptions(m, reusable, n); ok {
 			return set, true
 		}
 	}
-	best, ok := p.choose(m, free, n)
+	best, ok := p.byOptions(m, free, n)
 	if ok && !reusable.IsSubsetOf(best) && n > reusable.Size() {
-		if rest, ok := p.choose(m, free.Difference(reusable), n-reusable.Size()); ok {
+		if rest, ok := p.byOptions(m, free.Difference(reusable), n-reusable.Size()); ok {
 			return rest.Union(reusable), true
 		}
 	}
 	return best, ok
 }
 
-// choose chooses n of the CPUs by the options.
-func (p Policy) choose(m *topology.Machine, free cpuset.CPUSet, n int) (cpuset.CPUSet, bool) {
+// byOptions chooses n of the CPUs.
+func (p Policy) byOptions(m *topology.Machine, free cpuset.CPUSet, n int) (cpuset.CPUSet, bool) {
 	switch {
 	case p.AcrossCores:
 		return spread(m, free, n)

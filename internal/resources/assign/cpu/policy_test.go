@@ -76,7 +76,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-func TestPolicyTake(t *testing.T) {
+func TestChoose(t *testing.T) {
 	two := withNodes(grid(2, 1, 1, 4, 2))  // node 0: 0-3,8-11, node 1: 4-7,12-15
 	four := withNodes(grid(2, 2, 1, 2, 1)) // sockets 0-3, 4-7 of nodes of 2 CPUs
 	hybrid := withNodes(topology.Machine{CPUs: []topology.CPU{{ID: 0}, {ID: 1}, {ID: 2, Core: 2}, {ID: 3, Core: 2}, {ID: 4, Core: 4, Node: 1}}})
@@ -120,15 +120,15 @@ func TestPolicyTake(t *testing.T) {
 		{"cores apart, too few", two, "0-1", 3, 0, "", coresApart, ""},
 	} {
 		ask := cpu.Ask{Count: c.n, Near: c.near, Reusable: parse(t, c.reusable)}
-		if got, ok := c.p.Take(c.m, parse(t, c.free), ask); got.String() != c.want || ok != (c.want != "") {
+		if got, ok := c.p.Choose(c.m, parse(t, c.free), ask); got.String() != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %d of %s: %s, want %s", c.name, c.n, c.free, got, c.want)
 		}
 	}
 }
 
-// TestPolicyTakeIsValid: the choice has the right size, is of what can be taken, near as far as possible, and uses again
+// TestChooseIsValid: the choice has the right size, is of what can be taken, near as far as possible, and uses again
 // what it can.
-func TestPolicyTakeIsValid(t *testing.T) {
+func TestChooseIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := withNodes(machine(t, 16))
 		some := rapid.SliceOfDistinct(rapid.SampledFrom(m.Online().List()), rapid.ID)
@@ -139,7 +139,7 @@ func TestPolicyTakeIsValid(t *testing.T) {
 		ask := cpu.Ask{Count: rapid.IntRange(1, 16).Draw(t, "count"), Reusable: reusable,
 			Near: align.Mask(rapid.IntRange(0, int(align.All(len(m.Nodes)))).Draw(t, "near"))}
 		all := free.Union(reusable)
-		got, ok := p.Take(m, free, ask)
+		got, ok := p.Choose(m, free, ask)
 		if _, can := cpu.Take(m, all, ask.Count, p.Options); ok != can {
 			t.Fatalf("%v, want %v", ok, can)
 		}
@@ -203,14 +203,14 @@ func BenchmarkHints(b *testing.B) {
 	}
 }
 
-func BenchmarkPolicyTake(b *testing.B) {
+func BenchmarkChoose(b *testing.B) {
 	m := withNodes(grid(8, 1, 4, 8, 2))
 	free := m.Online()
 	for name, p := range map[string]cpu.Policy{"packed": {}, "across nodes": {AcrossNodes: true}, "across cores": {AcrossCores: true}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, ok := p.Take(m, free, cpu.Ask{Count: 130}); !ok {
+				if _, ok := p.Choose(m, free, cpu.Ask{Count: 130}); !ok {
 					b.Fatal("doesn't fit")
 				}
 			}

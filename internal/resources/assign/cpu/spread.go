@@ -40,9 +40,9 @@ func spread(m *topology.Machine, free cpuset.CPUSet, n int) (cpuset.CPUSet, bool
 	return cpuset.New(ids...), true
 }
 
-// distribute chooses n CPUs of as few NUMA nodes as can give equally many each, in whole cores with WholeCores. What
-// can't be divided equally comes from those of them that have the most free CPUs. Of such nodes it chooses those with
-// which the free CPUs that are left are most equal over all nodes. It returns false if no nodes can give equally many.
+// distribute chooses n CPUs of as few NUMA nodes as can give equally many each, in whole cores with WholeCores. The
+// remainder comes from those of them that have the most free CPUs. Of all such sets of nodes it chooses the one that
+// leaves the free CPUs distributed most evenly over all nodes. It returns false if no nodes can give equally many.
 func (p Policy) distribute(m *topology.Machine, free cpuset.CPUSet, n int) (cpuset.CPUSet, bool) {
 	cores := p.usable(m, free)
 	unit := 1
