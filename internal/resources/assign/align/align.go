@@ -58,8 +58,8 @@ type Merger struct {
 
 // Merge returns the nodes from which all wishes are to be taken, as far as possible, and whether the policy accepts
 // that. Of the nodes that all wishes have in common in some combination of their hints, the best are those that all
-// wishes prefer; of others those whose number is closest to the number that the most demanding wish needs; then the
-// closest to each other, then those with the lowest IDs.
+// wishes prefer; of others those whose number is closest to the number that the most demanding wish needs, and only if
+// all are more, more than that; then the closest to each other, then those with the lowest IDs.
 func (g Merger) Merge(wishes []Wish) (Hint, bool) {
 	if g.Policy == SingleNode {
 		wishes = singles(wishes)
@@ -148,12 +148,12 @@ func (g Merger) common(wishes []Wish) Mask {
 func (g Merger) better(a, b Mask, width int) bool {
 	if x, y := a.Width(), b.Width(); x != y {
 		switch {
-		case x >= width && y >= width:
-			return x < y
-		case x < width && y < width:
+		case x <= width && y <= width:
 			return x > y
+		case x > width && y > width:
+			return x < y
 		}
-		return x >= width
+		return x <= width
 	}
 	if g.Closest {
 		if x, y := g.distance(a), g.distance(b); x != y {

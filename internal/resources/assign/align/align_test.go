@@ -74,11 +74,11 @@ func better(g align.Merger, a, b align.Hint, width int) bool {
 	if a.Preferred {
 		width = 1
 	}
-	off := func(m align.Mask) int { // how far from the width; what is too narrow is worse than all that isn't
-		if n := m.Width(); n >= width {
-			return n - width
+	off := func(m align.Mask) int { // how far from the width; too wide is worse than too narrow
+		if n := m.Width(); n <= width {
+			return width - n
 		}
-		return 100 + width - m.Width()
+		return 100 + m.Width() - width
 	}
 	if x, y := off(a.Mask), off(b.Mask); x != y {
 		return x < y
