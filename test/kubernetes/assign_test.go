@@ -69,12 +69,22 @@ func (d *deckhand) ask(question map[string]any, answer any) string {
 	return fault.Error
 }
 
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAssign compares deckhand with the kubelet in choosing CPUs and memory.
 func TestAssign(t *testing.T) {
 	d := startDeckhand(t)
 	for name, compare := range map[string]func(*testing.T, *deckhand, *rand.Rand){
 		"files of CPUs":   compareCPUFiles,
 		"files of memory": compareMemoryFiles,
+		"memory":          compareMemory,
+		"merges":          compareMerges,
+		"CPUs":            compareCPUs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()

@@ -8,8 +8,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	cpustate "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	memorystate "k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
@@ -40,7 +40,7 @@ func compareCPUFiles(t *testing.T, d *deckhand, r *rand.Rand) {
 	for range fileCases * *rounds {
 		of, shared := randomCPUs(r)
 		dir := t.TempDir()
-		writer, err := cpustate.NewCheckpointState(klog.Background(), dir, name, "static", containermap.ContainerMap{})
+		writer, err := cpustate.NewCheckpointState(logr.Discard(), dir, name, "static", containermap.ContainerMap{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,10 +76,8 @@ func compareCPUFiles(t *testing.T, d *deckhand, r *rand.Rand) {
 		if written.Text != string(kubelets) {
 			t.Fatalf("deckhand writes %s, the kubelet %s", written.Text, kubelets)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(written.Text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		reader, err := cpustate.NewCheckpointState(klog.Background(), dir, name, "static", containermap.ContainerMap{})
+		write(t, filepath.Join(dir, name), written.Text)
+		reader, err := cpustate.NewCheckpointState(logr.Discard(), dir, name, "static", containermap.ContainerMap{})
 		if err != nil {
 			t.Fatalf("the kubelet on deckhand's %s: %v", written.Text, err)
 		}
@@ -98,7 +96,7 @@ func compareMemoryFiles(t *testing.T, d *deckhand, r *rand.Rand) {
 	kinds := []v1.ResourceName{v1.ResourceMemory, "hugepages-2Mi", "hugepages-1Gi"}
 	for range fileCases * *rounds {
 		dir := t.TempDir()
-		writer, err := memorystate.NewCheckpointState(klog.Background(), dir, name, "Static")
+		writer, err := memorystate.NewCheckpointState(logr.Discard(), dir, name, "Static")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,10 +145,8 @@ func compareMemoryFiles(t *testing.T, d *deckhand, r *rand.Rand) {
 		if written.Text != string(kubelets) {
 			t.Fatalf("deckhand writes %s, the kubelet %s", written.Text, kubelets)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(written.Text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		reader, err := memorystate.NewCheckpointState(klog.Background(), dir, name, "Static")
+		write(t, filepath.Join(dir, name), written.Text)
+		reader, err := memorystate.NewCheckpointState(logr.Discard(), dir, name, "Static")
 		if err != nil {
 			t.Fatalf("the kubelet on deckhand's %s: %v", written.Text, err)
 		}
