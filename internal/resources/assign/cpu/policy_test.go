@@ -117,6 +117,7 @@ func TestChoose(t *testing.T) {
 		{"those that leave equally many", four, "0,2-7", 3, 0, "", distribute, "2-4"},
 		{"cores apart", two, "0-15", 4, 0, "", coresApart, "0-3"},
 		{"cores apart, then the others of the cores", two, "0-1,8-9", 3, 0, "", coresApart, "0-1,8"},
+		{"cores apart, on the node that has them", two, "0,8,5,6", 2, 0, "", coresApart, "5-6"},
 		{"cores apart, too few", two, "0-1", 3, 0, "", coresApart, ""},
 	} {
 		ask := cpu.Ask{Count: c.n, Near: c.near, Reusable: parse(t, c.reusable)}

@@ -274,39 +274,38 @@ func (u *Usage) together(mask align.Mask) bool {
 	return true
 }
 
-// Choose returns a container's blocks by kind, all of the same nodes: of those of near, or of the best ones that
+// Choose returns a container's blocks by kind, all of the same nodes: of those of near, or of as few as possible that
 // contain near, or else of any. It returns false if there is too little memory. near is 0 or all nodes if it doesn't
 // matter.
 func (u *Usage) Choose(a Ask, near align.Mask) ([]state.Block, bool) {
 	if near == align.All(len(u.nodes)) {
 		near = 0
 	}
-	var best align.Hint
+	var best align.Mask
 	for _, h := range u.Hints(a) {
-		if best.Mask == 0 || compare(h, best, near) < 0 {
-			best = h
+		if best == 0 || compare(h.Mask, best, near) < 0 {
+			best = h.Mask
 		}
 	}
-	if best.Mask == 0 {
+	if best == 0 {
 		return nil, len(a.Amounts) == 0
 	}
 	blocks := make([]state.Block, 0, len(a.Amounts))
 	for _, kind := range slices.Sorted(maps.Keys(a.Amounts)) {
-		blocks = append(blocks, state.Block{NUMAAffinity: u.ids(best.Mask), Type: kind, Size: a.Amounts[kind]})
+		blocks = append(blocks, state.Block{NUMAAffinity: u.ids(best), Type: kind, Size: a.Amounts[kind]})
 	}
 	return blocks, true
 }
 
 // compare returns a negative number if a is better than b.
-func compare(a, b align.Hint, near align.Mask) int {
-	truth := func(b bool) int {
-		if b {
-			return 0
+func compare(a, b, near align.Mask) int {
+	if x, y := a&near == near, b&near == near; x != y {
+		if x {
+			return -1
 		}
 		return 1
 	}
-	return cmp.Or(truth(a.Mask&near == near)-truth(b.Mask&near == near), truth(a.Preferred)-truth(b.Preferred),
-		a.Mask.Width()-b.Mask.Width(), cmp.Compare(a.Mask, b.Mask))
+	return cmp.Or(a.Width()-b.Width(), cmp.Compare(a, b))
 }
 
 // Reuse returns the blocks of a pod's init containers without the memory that a later container with these blocks uses
