@@ -42,7 +42,7 @@ var wings = []wing{
 	}},
 	{"host", "this machine: what it has, and what the agent keeps on it", []string{
 		". alarm capacity checkpoint clock kernel lockfile pluginwatch process room",
-		"rootdir", // the runtime's part is locked while it is claimed
+		"rootdir topology", // the runtime's part is locked while it is claimed; huge pages are capacity's
 	}},
 	{"config", "one validated configuration; everything above is built from it", []string{
 		"flags gates paths validation",
@@ -85,9 +85,9 @@ var wings = []wing{
 		"apisource file httpsource",
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
-		". allocation cgroup/counters devices storagelimits",
-		"cgroup/tree",  // reads the counters of the groups that it finds
-		"cgroup stats", // stats measures layers as storagelimits does
+		". allocation assign/align assign/state cgroup/counters devices storagelimits",
+		"assign/cpu assign/memory cgroup/tree", // give hints to align; tree reads the counters of the groups that it finds
+		"cgroup stats",                         // stats measures layers as storagelimits does
 		"pressure",
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{

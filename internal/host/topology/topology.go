@@ -44,7 +44,7 @@ type CPU struct {
 // Node is a NUMA node.
 type Node struct {
 	ID int
-	// Memory is the node's memory in bytes, without what the kernel reserved for itself at boot.
+	// Memory is the node's memory in bytes, without the part that the kernel reserved for itself at boot.
 	Memory int64
 	// HugePages are the node's preallocated huge pages.
 	HugePages []capacity.HugePages

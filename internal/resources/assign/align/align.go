@@ -41,7 +41,7 @@ type Wish struct {
 // Policy is a KubeletConfiguration.topologyManagerPolicy.
 type Policy int
 
-// The policies: BestEffort takes what there is, Restricted only preferred nodes, SingleNode only one node.
+// The policies: BestEffort accepts any nodes, Restricted only preferred nodes, SingleNode only one node.
 const (
 	BestEffort Policy = iota
 	Restricted
