@@ -12,7 +12,7 @@ import (
 )
 
 // rounds multiplies how many random cases the kubelet and deckhand are compared in.
-var rounds = flag.Int("rounds", 1, "how many times as many random machines are compared; 100 for all that have to")
+var rounds = flag.Int("rounds", 1, "how many times as many random machines are compared; 250 for all that have to")
 
 // deckhand is a program of deckhand's module that answers questions to internal/resources/assign. The modules have
 // their own versions of the same libraries, so that they can't be one program.

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -338,7 +337,7 @@ func (s *cpus) compareQuality(where string, ours, theirs, free, reusable cpuset.
 	if used := min(count, reusable.Intersection(aligned).Size()); !s.whole() && ours.Intersection(reusable).Size() < used {
 		s.t.Fatalf("%s: %v", where, ours)
 	}
-	if !reusable.IsEmpty() || s.whole() && !s.wholeCores(theirs, free) {
+	if !reusable.IsEmpty() || s.whole() && !s.wholeCores(theirs) {
 		return // the kubelet gives parts of cores near, where it has no whole ones
 	}
 	for _, part := range []cpuset.CPUSet{aligned, free.Difference(ours.Intersection(aligned))} {
@@ -369,20 +368,41 @@ func (s *cpus) near(free cpuset.CPUSet, nodes int) cpuset.CPUSet {
 	return free.Intersection(cpuset.New(ids...))
 }
 
-func (s *cpus) wholeCores(set, free cpuset.CPUSet) bool {
+func (s *cpus) wholeCores(set cpuset.CPUSet) bool {
 	return !slices.ContainsFunc(s.m.CPUs, func(c cpu) bool {
 		return slices.ContainsFunc(s.m.CPUs, func(d cpu) bool { return c.Core == d.Core && set.Contains(c.ID) != set.Contains(d.ID) })
 	})
 }
 
+// even reports whether CPUs of these nodes are an equal part of each, as far as they can be divided.
+func (s *cpus) even(nodes map[int]int, count int) bool {
+	unit := 1
+	for _, c := range s.m.CPUs {
+		if s.whole() && c.Core == s.m.CPUs[0].Core && c != s.m.CPUs[0] {
+			unit++
+		}
+	}
+	for n := range maps.Values(nodes) {
+		if n < count/unit/len(nodes)*unit {
+			return false
+		}
+	}
+	return true
+}
+
 // quality measures a choice of the free CPUs: less is better.
 func (s *cpus) quality(set, free cpuset.CPUSet) []int {
-	nodes, sockets, caches, cores, left := map[int]bool{}, map[int]bool{}, map[int]bool{}, map[int]bool{}, map[int]int{}
+	nodes, sockets, caches, cores, left := map[int]int{}, map[int]bool{}, map[int]bool{}, map[int]bool{}, map[int]int{}
+	halves := map[int]bool{}
+	for _, c := range s.m.CPUs {
+		halves[c.Core] = halves[c.Core] || !free.Contains(c.ID)
+	}
 	for _, c := range s.m.CPUs {
 		switch {
 		case set.Contains(c.ID):
-			nodes[c.Node], sockets[c.Socket], caches[c.Cache], cores[c.Core] = true, true, true, true
-		case free.Contains(c.ID):
+			nodes[c.Node]++
+			sockets[c.Socket], caches[c.Cache], cores[c.Core] = true, true, true
+		case free.Contains(c.ID) && !(s.whole() && halves[c.Core]): // the kubelet counts CPUs that can't be taken
 			left[c.Node]++
 		}
 	}
@@ -402,12 +422,14 @@ func (s *cpus) quality(set, free cpuset.CPUSet) []int {
 	switch {
 	case s.on["distribute-cpus-across-cores"] != "":
 		return []int{len(nodes), len(sockets), -len(cores)}
-	case s.on["distribute-cpus-across-numa"] != "":
+	case s.on["distribute-cpus-across-numa"] != "" && s.even(nodes, set.Size()):
 		unequal := 0
 		for n := range maps.Values(left) {
 			unequal += n * n
 		}
-		return []int{len(nodes), cmp.Or(unequal)}
+		return []int{0, len(nodes), unequal}
+	case s.on["distribute-cpus-across-numa"] != "": // packed
+		return []int{1, len(nodes), len(sockets), broken}
 	case s.on["prefer-align-cpus-by-uncorecache"] != "":
 		return []int{len(nodes), len(sockets), len(caches), broken}
 	}
