@@ -260,7 +260,7 @@ func (p parts) modules() []modules.Module {
 			followFacts(p.run.host.facts, p.res.allocations, p.wakes, p.node),
 			{Name: "changes of pods",
 				Run: p.wakes.wakeOnPods(p.work.ended.Wake, p.work.sweep.Wake, p.vol.limits.Changed,
-					p.work.pressure.PodsChanged, p.work.rotator.Wake, p.inCluster.PodsChanged)},
+					p.work.pressure.PodsChanged, p.work.rotator.Wake, p.inCluster.PodsChanged, p.res.cpus.Changed)},
 			{Name: "log rotation", Run: p.work.rotator.Run},
 		},
 		only(!p.o.StopAll, p.work.pressure.evictions()),

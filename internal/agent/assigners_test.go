@@ -121,6 +121,16 @@ func (f *furniture) Provide(_ context.Context, p *v1.Pod, c *v1.Container, to *t
 
 func (f *furniture) PreStart(context.Context, *v1.Pod, *v1.Container) error { return nil }
 
+func (f *furniture) Starting(context.Context, *v1.Pod, *v1.Container, string) (started func(), err error) {
+	return func() {}, nil
+}
+
+func (f *furniture) Unthrottled(types.UID) bool { return false }
+
+func (f *furniture) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) {
+	return "", ""
+}
+
 func (f *furniture) Health(uid types.UID) map[string][]v1.ResourceStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,13 +1,19 @@
 package agent
 
 import (
+	"os"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/host/topology"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/assign"
 	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/worker/executor"
 )
@@ -16,26 +22,43 @@ import (
 type resourceParts struct {
 	records     *checkpoint.Store
 	assigned    *devices.Manager
+	cpus        *assign.Manager
 	allocations *allocation.Manager
 }
 
 func newResources(b *foundation, r *runtimeParts, d *desiredParts) *resourceParts {
 	s := &resourceParts{records: checkpoint.New(b.checkpoint("pods"))}
 	s.records.Observe(b.writes.Track)
+	known := func(uid types.UID) bool {
+		set := d.Merger.Current()
+		return !set.Synced || set.Has(uid) || r.runs(uid)
+	}
 	s.assigned = devices.New(devices.Config{Dir: b.dirs.DevicePlugins(), BootID: bootID(), Wake: b.wakes.Wake,
 		Meter: b.meter.Devices, Writes: b.writes, Log: b.log.WithName("devices"),
-		Known: func(uid types.UID) bool {
-			set := d.Merger.Current()
-			return !set.Synced || set.Has(uid) || r.runs(uid)
-		}})
+		Known: known})
+	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: assign.PolicyOf(b.cfg),
+		Machine: func() (topology.Machine, error) { return topology.Read(os.DirFS("/")) },
+		Pod:     s.podOf(d.Merger), Known: known, Observed: r.seen.All, Synced: r.seen.Synced(), Runtime: r.conn,
+		Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Writes: b.writes, Log: b.log.WithName("cpus")})
 	s.allocations = b.by.ledger(allocation.Config{
 		Store: s.records, Allocatable: r.host.allocatable(), Wake: b.wakes.Wake, Meter: b.meter.Resources,
 		Log: b.log.WithName("allocation"), Node: r.admission, Pods: b.wakes.admissible, Runs: r.runs, Lives: r.lives,
 		Ended: func(uid types.UID) (bool, error) {
 			return executor.Ended(s.records, uid)
 		}, Left: r.host.cgroups.Orphans,
-		Assigners: []allocation.Assigner{s.assigned},
+		Assigners: []allocation.Assigner{s.assigned, s.cpus},
 		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: b.cfg.AwaitDevicePlugins},
 	})
 	return s
+}
+
+// podOf returns a function that returns a pod that should run, with its allocated requests.
+func (s *resourceParts) podOf(merger *desired.Merger) func(types.UID) *v1.Pod {
+	return func(uid types.UID) *v1.Pod {
+		d := merger.Current().Get(uid)
+		if d == nil {
+			return nil
+		}
+		return allocated.Apply(d.Pod, s.allocations.Get(uid))
+	}
 }

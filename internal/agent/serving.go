@@ -70,7 +70,7 @@ func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 			log.WithName("local")),
 		web: server.New(log.WithName("server"), listening...),
 		resources: podresources.New(podresources.Config{Dir: b.dirs.PodResources(), Statuses: b.statuses,
-			Devices: s.assigned, Ready: b.workersReady, Meter: b.meter.PodResources,
+			Devices: s.assigned, CPUs: s.cpus, Ready: b.workersReady, Meter: b.meter.PodResources,
 			Log: log.WithName("podresources")}),
 		announcer: desired.NewAnnouncer(d.Merger, b.recorder, func(p *v1.Pod) []string {
 			return translate.UnsupportedFields(p, r.engine.Traits().NoSELinux)

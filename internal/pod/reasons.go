@@ -94,6 +94,8 @@ const (
 	ReasonSysctlForbidden Reason = "SysctlForbidden"
 	// ReasonUnexpectedAdmissionError: a device plugin refused the pod's devices, or didn't register within 5m.
 	ReasonUnexpectedAdmissionError Reason = "UnexpectedAdmissionError"
+	// ReasonSMTAlignmentError: a container's CPUs can't be whole physical cores (full-pcpus-only).
+	ReasonSMTAlignmentError Reason = "SMTAlignmentError"
 	// ReasonTaintToleration: the pod doesn't tolerate a taint of the node with the effect NoExecute.
 	ReasonTaintToleration Reason = "TaintToleration"
 )

@@ -88,6 +88,8 @@ const (
 	WaitForPressure WaitFor = "Pressure"
 	// WaitForProcesses: no process or thread can be created, because a limit on their number has been reached.
 	WaitForProcesses WaitFor = "Processes"
+	// WaitForCPUs: another container still runs on CPUs that the container has to itself.
+	WaitForCPUs WaitFor = "CPUs"
 )
 
 // StopCause says why one container has to end although its pod continues.

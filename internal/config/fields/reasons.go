@@ -2,7 +2,7 @@ package fields
 
 // Reasons that several fields share: the log at start has one line for each.
 const (
-	noAssignment = "this build doesn't assign CPUs or memory to containers"
+	noAssignment = "this build doesn't assign memory to containers"
 	otherAlarm   = "the kernel always notifies this build when memory runs short"
 	noShutdown   = "this build doesn't hold up the node's shutdown"
 	deprecated   = "it has no effect in the kubelet either (deprecated)"

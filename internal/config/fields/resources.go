@@ -30,8 +30,8 @@ func reservations() []Field {
 				"ephemeral-storage and pid."},
 		{Path: "reservedSystemCPUs", Package: "host/capacity", Default: "none",
 			Doc: "The CPUs reserved for the host's own processes and the agent, such as 0-1,4. Their number replaces " +
-				"the cpu of systemReserved and kubeReserved.",
-			Partly: "the number of these CPUs reduces the node's allocatable, but containers may still run on them"},
+				"the cpu of systemReserved and kubeReserved. With cpuManagerPolicy static no container has them to " +
+				"itself; with strict-cpu-reservation, none runs on them."},
 		{Path: "enforceNodeAllocatable", Package: "resources/cgroup",
 			Doc: "The limits that are enforced: pods (on all pods together: the node's capacity less kubeReserved " +
 				"and systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU " +
@@ -53,11 +53,13 @@ func reservations() []Field {
 
 func managers() []Field {
 	return []Field{
-		{Path: "cpuManagerPolicy", Idle: "none", Why: noAssignment,
+		{Path: "cpuManagerPolicy", Package: "resources/assign",
 			Doc: "Whether Guaranteed containers that request whole CPUs have them to themselves: none, or static."},
-		{Path: "cpuManagerPolicyOptions", Why: noAssignment, Default: "none",
-			Doc: `Finer points of the policy static, such as full-pcpus-only: "true".`},
-		{Path: "cpuManagerReconcilePeriod", Why: noAssignment,
+		{Path: "cpuManagerPolicyOptions", Package: "resources/assign", Default: "none",
+			Doc: `Finer points of the policy static, such as full-pcpus-only: "true".`,
+			Partly: "distribute-cpus-across-numa, distribute-cpus-across-cores and align-by-socket change nothing"},
+		{Path: "cpuManagerReconcilePeriod",
+			Why: "this build moves containers to other CPUs as soon as these change",
 			Doc: "How often it is made sure that containers have the CPUs they were assigned."},
 		{Path: "memoryManagerPolicy", Idle: "None", Why: noAssignment,
 			Doc: "Whether Guaranteed containers get memory of certain NUMA nodes: None, or Static."},

@@ -15,6 +15,9 @@ func effects() []effectGroup {
 		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
 		{Switched, "all beta gates that aren't given themselves", AllBeta},
 		{Switched, "containers may be written into archives over /checkpoint", ContainerCheckpoint},
+		{Switched, "containers with CPUs to themselves have no CPU limit", DisableCPUQuotaWithExclusiveCPUs},
+		{Switched, "cpuManagerPolicyOptions may have alpha options", "CPUManagerPolicyAlphaOptions"},
+		{Switched, "cpuManagerPolicyOptions may have beta options", "CPUManagerPolicyBetaOptions"},
 		{Switched, "serverTLSBootstrap may be set", "RotateKubeletServerCertificate"},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
 		{Switched, "memory that is kept from pods of lower QoS classes (qosReserved)", QOSReserved},
@@ -35,6 +38,7 @@ func always() []effectGroup {
 		{AlwaysOn, "containers may name the signal that stops them", "ContainerStopSignals"},
 		{AlwaysOn, "log lines name the object that they are about", "ContextualLogging"},
 		{AlwaysOn, "cpuCFSQuotaPeriod counts", "CustomCPUCFSQuotaPeriod"},
+		{AlwaysOn, "cpuManagerPolicyOptions counts", "CPUManagerPolicyOptions"},
 		{AlwaysOn, "the node object names no version of kube-proxy", "DisableNodeKubeProxyVersion"},
 		{AlwaysOn, "environment variables may come from files that containers write", "EnvFiles"},
 		{AlwaysOn, "the runtime's events are listened to, if it has any", "EventedPLEG"},
@@ -89,12 +93,11 @@ func always() []effectGroup {
 // never returns gates whose texts complete "never on in this build:".
 func never() []effectGroup {
 	return []effectGroup{
-		{NeverOn, "it doesn't assign CPUs or memory to containers", `
-			CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions CPUManagerPolicyOptions DisableCPUQuotaWithExclusiveCPUs
-			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
-			KubeletPodResourcesDynamicResources
-			PodLevelResourceManagers
+		{NeverOn, "it doesn't assign memory to containers", `
+			InPlacePodVerticalScalingExclusiveMemory KubeletPodResourcesDynamicResources
 			TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions`},
+		{NeverOn, "containers keep the CPUs that they have to themselves until they end, and only containers have such", `
+			InPlacePodVerticalScalingExclusiveCPUs PodLevelResourceManagers`},
 		{NeverOn, "device plugins have no messages about devices", "ResourceHealthStatusMessage"},
 		{NeverOn, "it has no dynamic resource allocation", `
 			DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints

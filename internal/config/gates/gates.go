@@ -57,6 +57,8 @@ const (
 	// QOSReserved keeps pods of lower QoS classes from using the memory that pods of higher classes request
 	// (qosReserved).
 	QOSReserved = "QOSReserved"
+	// DisableCPUQuotaWithExclusiveCPUs: containers with CPUs to themselves have no CPU limit.
+	DisableCPUQuotaWithExclusiveCPUs = "DisableCPUQuotaWithExclusiveCPUs"
 	// ContainerCheckpoint lets clients checkpoint containers into archives.
 	ContainerCheckpoint = "ContainerCheckpoint"
 	// PreventStaticPodAPIReferences rejects static pods of a cluster that refer to objects of its API server.

@@ -41,6 +41,7 @@ type Metrics struct {
 	// PodResources records requests to the pod resources socket.
 	PodResources *PodResources
 	Devices      *Devices
+	CPUs         *CPUs
 	APIClient    *APIClient
 	Certificates *Certificates
 	Checks       *Checks
@@ -69,6 +70,7 @@ func newMetrics(info Info, described *[]Description) *Metrics {
 		HTTP:         newHTTP(f),
 		PodResources: newPodResources(f),
 		Devices:      newDevices(f),
+		CPUs:         newCPUs(f),
 		APIClient:    newAPIClient(f),
 		Certificates: newCertificates(f),
 		Checks:       newChecks(),

@@ -281,7 +281,7 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 		e.asks = asks
 	}
 	trigger := m.deferred.trigger(p.UID)
-	refusal, woken := m.checkResize(e, p, admission.Holding(asks))
+	refusal, infeasible, woken := m.checkResize(e, p, asks)
 	if refusal == nil {
 		e.asked = admission.Holding(asks)
 	}
@@ -289,7 +289,7 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	m.wake(woken)
 	if refusal != nil {
 		if refusal.Permanent {
-			m.conf.Meter.ResizeInfeasible("insufficient_node_allocatable")
+			m.conf.Meter.ResizeInfeasible(infeasible)
 		}
 		return nil, refusal
 	}
@@ -305,27 +305,37 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	return a, err
 }
 
-// checkResize reports whether the resize is possible. A refused resize changes the queue, so other pods may have to
-// be woken.
-func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.Failure, []types.UID) {
+// checkResize reports whether the resize is possible. For an infeasible one, it returns the detail for the meter. A
+// refused resize changes the queue, so other pods may have to be woken.
+func (m *Manager) checkResize(e *entry, p *v1.Pod, asks *pod.Allocation) (f *pod.Failure, infeasible string,
+	woken []types.UID) {
 	if e.ended {
-		return nil, nil // it holds no resources
+		return nil, "", nil // it holds no resources
 	}
+	for _, a := range m.conf.Assigners {
+		if why, detail := a.Fixes(p, e.allocated, asks); why != "" {
+			m.deferred.drop(p.UID)
+			return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true, Message: why}, detail,
+				m.offer(false, retriedForEdit)
+		}
+	}
+	need := admission.Holding(asks)
 	growth := need.Beyond(e.takes())
 	if over := growth.Short(m.capacity.Minus(e.takes())); over != nil {
 		m.deferred.drop(p.UID)
 		return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true,
-			Message: admission.Insufficient(over, need, nil, m.capacity)}, m.offer(false, retriedForEdit)
+				Message: admission.Insufficient(over, need, nil, m.capacity)}, "insufficient_node_allocatable",
+			m.offer(false, retriedForEdit)
 	}
 	w := m.deferred.requestOf(p, need)
 	free := m.freeFor(w)
 	over := growth.Short(free)
 	if over == nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	m.deferred.put(w)
 	used := m.capacity.Minus(free).Minus(e.takes())
-	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)},
+	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)}, "",
 		m.offer(false, retriedForEdit)
 }
 

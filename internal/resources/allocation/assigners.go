@@ -39,6 +39,14 @@ type Assigner interface {
 	Provide(context.Context, *v1.Pod, *v1.Container, *translate.Devices) error
 	// PreStart prepares the container's assignments for another instance.
 	PreStart(context.Context, *v1.Pod, *v1.Container) error
+	// Starting is called right before the created instance with this ID starts, and started after the runtime has
+	// started it, or has failed to.
+	Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error)
+	// Unthrottled reports whether a CPU limit of the pod as a whole would throttle CPUs that are a container's own.
+	Unthrottled(types.UID) bool
+	// Fixes returns why the pod's allocation can't change from had to asks as long as the pod runs, and the detail for
+	// the meter; "" if it can.
+	Fixes(p *v1.Pod, had, asks *pod.Allocation) (why, detail string)
 	// Health returns the health of the assignments, by container (KEP-4680). The pod is woken after it changes.
 	Health(types.UID) map[string][]v1.ResourceStatus
 }
@@ -186,6 +194,31 @@ func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 		}
 	}
 	return nil
+}
+
+// Starting makes the container's assignments valid for its created instance, which starts next. The caller has to call
+// started afterwards.
+func (m *Manager) Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error) {
+	all := make([]func(), 0, len(m.conf.Assigners))
+	started = func() {
+		for _, end := range all {
+			end()
+		}
+	}
+	for _, a := range m.conf.Assigners {
+		end, err := a.Starting(ctx, p, c, id)
+		if err != nil {
+			started()
+			return nil, err
+		}
+		all = append(all, end)
+	}
+	return started, nil
+}
+
+// Unthrottled reports whether the pod as a whole has no CPU limit, as a container has CPUs of its own.
+func (m *Manager) Unthrottled(uid types.UID) bool {
+	return slices.ContainsFunc(m.conf.Assigners, func(a Assigner) bool { return a.Unthrottled(uid) })
 }
 
 // Health returns the health of a pod's assignments, by container (KEP-4680).

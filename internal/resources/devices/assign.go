@@ -451,3 +451,16 @@ func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	}
 	return nil
 }
+
+// Starting does nothing: PreStart has made the devices ready.
+func (m *Manager) Starting(context.Context, *v1.Pod, *v1.Container, string) (started func(), err error) {
+	return func() {}, nil
+}
+
+// Unthrottled returns false: devices need no CPU time of their own.
+func (m *Manager) Unthrottled(types.UID) bool { return false }
+
+// Fixes returns nothing: extended resources can't be resized anyway.
+func (m *Manager) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) {
+	return "", ""
+}

@@ -7,12 +7,14 @@ import (
 )
 
 // SandboxResources returns the resources of the sandbox itself (nil for none), and those of the rest of the pod,
-// for UpdatePodSandboxResources after a resize. p includes its allocated resources.
-func SandboxResources(s *Settings, p *v1.Pod) (itself, pod *runtimeapi.LinuxContainerResources) {
+// for UpdatePodSandboxResources after a resize. p includes its allocated resources. An unthrottled pod has no CPU limit.
+func SandboxResources(s *Settings, p *v1.Pod, unthrottled bool) (itself, pod *runtimeapi.LinuxContainerResources) {
 	if o := p.Spec.Overhead; len(o) > 0 {
 		itself = overhead(s, o)
 	}
-	return itself, podResources(s, p)
+	pod = podResources(s, p)
+	Assignment{NoQuota: unthrottled}.apply(pod)
+	return itself, pod
 }
 
 // podResources returns the sum over the pod's containers, or the pod-level resources, without overhead. Runtimes

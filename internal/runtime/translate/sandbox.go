@@ -25,6 +25,8 @@ type SandboxInput struct {
 	// Users is the range of the host's IDs for the pod's user namespace. It is required if hostUsers is false, and
 	// otherwise nil.
 	Users *userns.Range
+	// Unthrottled says that the pod as a whole has no CPU limit.
+	Unthrottled bool
 }
 
 // SandboxConfig returns the CRI configuration of a pod sandbox. It fails only if the pod's host name or users are
@@ -50,7 +52,7 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 			Sysctls:         sysctls(p),
 		},
 	}
-	cfg.Linux.Overhead, cfg.Linux.Resources = SandboxResources(s, p)
+	cfg.Linux.Overhead, cfg.Linux.Resources = SandboxResources(s, p, in.Unthrottled)
 	if p.Spec.HostNetwork {
 		return cfg, nil
 	}

@@ -1,7 +1,7 @@
 // Package podresources serves the kubelet's pod resources API (KEP-606,
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/) to monitoring agents,
-// over a socket that only root can use. It reports pods, their containers and devices, but no exclusive CPUs or
-// memory: this build assigns none.
+// over a socket that only root can use. It reports pods, their containers, devices and exclusive CPUs, but no memory: this
+// build assigns none.
 package podresources
 
 import (
@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -40,6 +41,7 @@ type Config struct {
 	Dir      string
 	Statuses *podstatus.Store
 	Devices  Devices
+	CPUs     CPUs
 	// Ready is closed once the agent has the list of running pods. The server creates the socket after that.
 	Ready <-chan struct{}
 	Meter Meter
@@ -52,6 +54,21 @@ type Devices interface {
 	Has(types.UID) map[string][]*api.ContainerDevices
 	// Healthy returns the devices that can be allocated to containers.
 	Healthy() []*api.ContainerDevices
+}
+
+// CPUs provides the CPUs that containers have to themselves.
+type CPUs interface {
+	// Own returns the CPUs of a container; none if it shares CPUs.
+	Own(pod types.UID, container string) cpuset.CPUSet
+	// Allocatable returns the CPUs that containers can have to themselves.
+	Allocatable() cpuset.CPUSet
+}
+
+func ids(set cpuset.CPUSet) (list []int64) {
+	for _, id := range set.List() {
+		list = append(list, int64(id))
+	}
+	return list
 }
 
 // Meter counts calls, by version of the API and by call: List, Get or GetAllocatableResources.
@@ -135,7 +152,8 @@ type lister struct {
 func (s *Server) resources(p *v1.Pod) *api.PodResources {
 	r, has := &api.PodResources{Name: p.Name, Namespace: p.Namespace}, s.conf.Devices.Has(p.UID)
 	for _, c := range pod.LongRunning(p) {
-		r.Containers = append(r.Containers, &api.ContainerResources{Name: c.Name, Devices: has[c.Name]})
+		r.Containers = append(r.Containers, &api.ContainerResources{Name: c.Name, Devices: has[c.Name],
+			CpuIds: ids(s.conf.CPUs.Own(p.UID, c.Name))})
 	}
 	return r
 }
@@ -166,12 +184,12 @@ func (l lister) Get(_ context.Context, r *api.GetPodResourcesRequest) (answer *a
 	return &api.GetPodResourcesResponse{PodResources: l.resources(found)}, nil
 }
 
-// GetAllocatableResources implements api.PodResourcesListerServer. Devices are the only resources that are assigned
-// to individual containers.
+// GetAllocatableResources implements api.PodResourcesListerServer.
 func (l lister) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	l.conf.Meter.Asked("v1", "GetAllocatableResources", nil)
-	return &api.AllocatableResourcesResponse{Devices: l.conf.Devices.Healthy()}, nil
+	return &api.AllocatableResourcesResponse{Devices: l.conf.Devices.Healthy(),
+		CpuIds: ids(l.conf.CPUs.Allocatable())}, nil
 }
 
 // oldLister implements version v1alpha1, which has only List.

@@ -237,6 +237,11 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 		// A missing link only hides the log from log shippers, so the container is started nevertheless.
 		r.cfg.Log.Error(err, "Can't link the container's log", "pod", klog.KObj(p), "containerName", a.Container)
 	}
+	started, err := r.cfg.Allocations.Starting(ctx, p, c, a.ID)
+	if err != nil {
+		return err
+	}
+	defer started()
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
 	r.cfg.Meter.ContainerStarted(pod.ContainerType(p, a.Container), err != nil)
 	if err != nil && translate.Redacted(c) {

@@ -122,6 +122,10 @@ type Allocations interface {
 	// same resources. PreStart prepares them for the next instance.
 	Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
 	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
+	// Starting is called right before the container with this ID starts, and started afterwards.
+	Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error)
+	// Unthrottled says that the pod as a whole has no CPU limit, as a container has CPUs of its own.
+	Unthrottled(types.UID) bool
 	// MarkActuated says that the pod's allocation is in force.
 	MarkActuated(types.UID)
 	// MarkFailed says that the pod's allocation couldn't be put in force.
@@ -441,7 +445,7 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 	if a.PodResources != nil {
 		allowed = a.PodResources
 	}
-	if err := r.cfg.Cgroups.Ensure(ctx, p, allocated.PodLimits(p, allowed)); err != nil {
+	if err := r.cfg.Cgroups.Ensure(ctx, p, r.limits(p, allowed)); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedCreatePodContainer, Message: err.Error()}
 	}
 	for name := range pod.ContainerNames(p) {
@@ -450,6 +454,15 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 		}
 	}
 	return nil
+}
+
+// limits returns the limits of the pod's cgroup.
+func (r *Executor) limits(p *v1.Pod, a *pod.Allocation) allocated.Limits {
+	l := allocated.PodLimits(p, a)
+	if r.cfg.Allocations.Unthrottled(p.UID) {
+		l.CPULimitMilli = 0
+	}
+	return l
 }
 
 // unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which aren't supported on this node.

@@ -57,12 +57,13 @@ func (r *Executor) thaw(ctx context.Context, uid types.UID, container string) {
 // resizePod sets the limits of the pod's cgroup, then reports them to the runtime. If the limits equal the pod's
 // allocation, the resize is complete.
 func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) error {
-	if err := r.cfg.Cgroups.Resize(ctx, p, allocated.PodLimits(p, a.PodResources)); err != nil {
+	if err := r.cfg.Cgroups.Resize(ctx, p, r.limits(p, a.PodResources)); err != nil {
 		return err
 	}
 	// The runtime's answer is only logged and doesn't hold up the resize (CRI UpdatePodSandboxResources).
 	if o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
-		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources))
+		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources),
+			r.cfg.Allocations.Unthrottled(p.UID))
 		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil &&
 			!cri.IsUnimplemented(err) && ctx.Err() == nil {
 			r.cfg.Log.Error(err, "UpdatePodSandboxResources failed; continuing the resize",
@@ -82,8 +83,9 @@ func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Contain
 	if err != nil {
 		return err
 	}
+	// An update without CPUs leaves those of the container alone. The assigner changes them, at any time.
 	next := translate.ResizedResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources), c, *a.Resources,
-		has.Assignment)
+		translate.Assignment{NoQuota: has.Assignment.NoQuota})
 	if next.MemoryLimitInBytes > 0 {
 		stats, err := r.cfg.Runtime.ContainerStats(ctx, a.ID)
 		if err != nil {

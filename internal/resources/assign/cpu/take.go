@@ -247,3 +247,14 @@ func alike(a, b []*core) bool {
 	}
 	return true
 }
+
+// WholeCores returns those of the CPUs whose core is in the set as a whole.
+func WholeCores(m *topology.Machine, set cpuset.CPUSet) cpuset.CPUSet {
+	var ids []int
+	for _, c := range coresOf(m, set) {
+		if c.whole() {
+			ids = append(ids, c.free...)
+		}
+	}
+	return cpuset.New(ids...)
+}

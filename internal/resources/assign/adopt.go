@@ -1,0 +1,270 @@
+package assign
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/resources/assign/cpu"
+	"github.com/deckhand-node/deckhand/internal/resources/assign/state"
+)
+
+// file is the name of the kubelet's file in the root directory. A kubelet that takes over reads it, and the agent reads
+// what a kubelet left.
+const file = "cpu_manager_state"
+
+// maxFile bounds the file's size: 1,000 pods take 100 kB.
+const maxFile = 16 << 20
+
+// The names of policies in the file.
+const (
+	policyNone   = "none"
+	policyStatic = "static"
+)
+
+// Difference is something that an earlier agent or kubelet left, and that isn't so any more.
+type Difference struct {
+	// Kind is "damaged", "policy", "recorded", "gone" or "shared".
+	Kind string `json:"kind"`
+	// Message says what differs, and what was done.
+	Message string `json:"message"`
+}
+
+// Restore reads the assignments of an earlier agent or kubelet. A file that can't be used is set aside: running
+// containers keep their CPUs all the same.
+func (m *Manager) Restore() error {
+	path := filepath.Join(m.conf.Dir, file)
+	checkpoint.Sweep(path)
+	text, err := safeopen.ReadRegular(path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var was *state.CPUs
+	if err == nil {
+		was, err = state.DecodeCPUs(text)
+	}
+	if err != nil {
+		aside, renaming := checkpoint.SetAside(path)
+		m.differ("damaged", "%s can't be used (%v); it was renamed to %s", path, err, aside)
+		m.undoes = !m.conf.Static
+		if renaming != nil {
+			return fmt.Errorf("set a damaged file aside: %w", renaming)
+		}
+		return nil
+	}
+	m.undoes = !m.conf.Static && was.Policy != policyNone
+	if was.Policy == policyNone == m.conf.Static {
+		m.differ("policy", "the policy was %s", was.Policy)
+	}
+	for uid, of := range was.Of {
+		m.of[types.UID(uid)] = of
+	}
+	return nil
+}
+
+// differ records a difference. The caller holds the mutex, or is Restore.
+func (m *Manager) differ(kind, format string, args ...any) {
+	d := Difference{kind, fmt.Sprintf(format, args...)}
+	m.conf.Log.Info("Which CPUs containers have to themselves differs from what was recorded", "difference", d.Kind,
+		"message", d.Message)
+	if len(m.differences) < maxDifferences {
+		m.differences = append(m.differences, d)
+	}
+}
+
+// maxDifferences bounds what is kept.
+const maxDifferences = 1000
+
+// Differences returns what this agent found to be different.
+func (m *Manager) Differences() []Difference {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.differences)
+}
+
+// adopt finds out which CPUs running containers have to themselves, and records that. The cgroups of running containers
+// count more than the file, and the file more than a new choice.
+func (m *Manager) adopt(ctx context.Context) {
+	m.follow(ctx)
+	m.mu.Lock()
+	if err := m.look(); err != nil {
+		m.conf.Log.Error(err, "Can't find out which CPUs this machine has; no container gets CPUs to itself")
+	}
+	if !m.conf.Static {
+		m.of = map[types.UID]map[string]cpuset.CPUSet{}
+	} else {
+		m.settle()
+	}
+	m.count("")
+	m.mu.Unlock()
+	if err := m.save(); err != nil {
+		m.conf.Log.Error(err, "Which CPUs containers have to themselves isn't recorded; containers run on")
+	}
+}
+
+// settle makes the assignments valid for this machine and its running containers. It may be called again. The caller
+// holds the mutex.
+func (m *Manager) settle() {
+	s := settling{Manager: m, running: map[owner]*instance{}, done: map[owner]bool{}}
+	for _, i := range m.instances {
+		s.running[i.owner] = i
+	}
+	s.keepRunning()
+	s.keepRecorded()
+	s.pinRunning()
+}
+
+// settling is one run of settle.
+type settling struct {
+	*Manager
+	running map[owner]*instance
+	// done are the containers whose CPUs are settled, used their CPUs.
+	done map[owner]bool
+	used cpuset.CPUSet
+}
+
+func (s *settling) claim(of owner, set cpuset.CPUSet) {
+	if s.of[of.uid] == nil {
+		s.of[of.uid] = map[string]cpuset.CPUSet{}
+	}
+	s.of[of.uid][of.name], s.done[of] = set, true
+	s.used = s.used.Union(set)
+}
+
+// owners returns the containers that run, in a stable order.
+func (s *settling) owners() []owner { return slices.SortedFunc(maps.Keys(s.running), owner.compare) }
+
+// wants returns how many CPUs a container should have to itself: as many as are recorded, or as its pod requests.
+func (s *settling) wants(of owner) int {
+	if set, ok := s.of[of.uid][of.name]; ok {
+		return set.Size()
+	}
+	for _, a := range asks(s.conf.Pod(of.uid)) {
+		if a.container == of.name {
+			return a.count
+		}
+	}
+	return 0
+}
+
+// keepRunning: what runs keeps the CPUs that it has, if they are its own.
+func (s *settling) keepRunning() {
+	online := s.machine.Online()
+	for _, of := range s.owners() {
+		i, count := s.running[of], s.wants(of)
+		if count == 0 || i.has.Size() != count || !i.has.IsSubsetOf(online) || i.has.Equals(online) ||
+			s.other(of, i.has) != nil || !i.has.Intersection(s.used).IsEmpty() {
+			continue
+		}
+		if before := s.of[of.uid][of.name]; !before.Equals(i.has) {
+			s.differ("recorded", "container %s of pod %s runs on the CPUs %s, recorded were %s: it keeps them", of.name,
+				i.pod, i.has, listed(before))
+		}
+		s.claim(of, i.has)
+	}
+}
+
+// keepRecorded: what is recorded otherwise stays, if it can be so today.
+func (s *settling) keepRecorded() {
+	online := s.machine.Online()
+	for _, uid := range slices.Sorted(maps.Keys(s.of)) {
+		siblings := cpuset.New() // containers of a pod may use the CPUs of its init containers again
+		for _, name := range slices.Sorted(maps.Keys(s.of[uid])) {
+			of, set := owner{uid, name}, s.of[uid][name]
+			if s.done[of] {
+				siblings = siblings.Union(set)
+				continue
+			}
+			delete(s.of[uid], name)
+			i := s.running[of]
+			usable := online
+			if i == nil {
+				usable = online.Difference(s.reserved)
+			}
+			left := set.Intersection(usable).Difference(s.used.Difference(siblings))
+			switch {
+			case left.Equals(set):
+			case i == nil:
+				s.differ("gone", "container %s of pod %s had the CPUs %s: %s can't be used any more", name, uid, set,
+					set.Difference(left))
+				continue
+			default:
+				more, _ := cpu.Take(&s.machine, s.free().Difference(left), set.Size()-left.Size(), s.conf.Options)
+				s.differ("gone", "container %s of pod %s had the CPUs %s: instead of %s it gets %s", name, i.pod, set,
+					set.Difference(left), listed(more))
+				if left = left.Union(more); left.IsEmpty() {
+					continue
+				}
+			}
+			s.claim(of, left)
+			siblings = siblings.Union(left)
+		}
+		s.set(uid, s.of[uid])
+	}
+}
+
+// pinRunning: running containers that should have CPUs to themselves get them, as long as there are any.
+func (s *settling) pinRunning() {
+	for _, of := range s.owners() {
+		count := s.wants(of)
+		if s.done[of] || count == 0 {
+			continue
+		}
+		set, ok := cpu.Take(&s.machine, s.free(), count, s.conf.Options)
+		if !ok {
+			s.differ("shared", "container %s of pod %s shares CPUs until it is started again: it wants %s, free are %s",
+				of.name, s.running[of].pod, plural(count), listed(s.free()))
+			continue
+		}
+		s.differ("policy", "container %s of pod %s gets the CPUs %s to itself", of.name, s.running[of].pod, set)
+		s.claim(of, set)
+	}
+}
+
+func (o owner) compare(p owner) int {
+	return cmp.Or(cmp.Compare(o.uid, p.uid), cmp.Compare(o.name, p.name))
+}
+
+// save records the assignments, in the kubelet's form. After it returned nil, the file survives a power loss.
+func (m *Manager) save() error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	m.mu.Lock()
+	c := state.CPUManagerCheckpoint{PolicyName: policyNone}
+	if m.conf.Static {
+		c.PolicyName, c.DefaultCPUSet = policyStatic, m.shared().String()
+		c.Entries = map[string]map[string]string{}
+		for uid, of := range m.of {
+			c.Entries[string(uid)] = map[string]string{}
+			for name, set := range of {
+				c.Entries[string(uid)][name] = set.String()
+			}
+		}
+	}
+	m.mu.Unlock()
+	return m.write(&c)
+}
+
+func (m *Manager) write(c *state.CPUManagerCheckpoint) error {
+	text, err := c.Encode()
+	if err != nil {
+		return fmt.Errorf("record which CPUs containers have to themselves: %w", err)
+	}
+	path := filepath.Join(m.conf.Dir, file)
+	defer m.conf.Writes.Track(path)()
+	if err := atomicfile.Write(path, text, 0o600); err != nil {
+		return fmt.Errorf("record which CPUs containers have to themselves: %w", err)
+	}
+	return nil
+}

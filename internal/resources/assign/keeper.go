@@ -1,0 +1,321 @@
+package assign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// instance is a container that runs or starts.
+type instance struct {
+	owner
+	id string
+	// pod is the name of its pod.
+	pod string
+	// has are the CPUs that it runs on.
+	has cpuset.CPUSet
+	// starting says that the runtime is starting it: it can't be moved before that has ended.
+	starting bool
+	// foreign says that an earlier agent started it, and that its pod isn't known yet: it keeps its CPUs.
+	foreign bool
+	// failed is why it couldn't be moved.
+	failed error
+}
+
+// Limits of moving containers.
+const (
+	// parallelMoves is how many containers are moved at a time.
+	parallelMoves = 8
+	// moveWithin is how long the runtime may take for one. Then the agent changes the cgroup itself.
+	moveWithin = 5 * time.Second
+	// clearWithin is how long a start waits until its CPUs are clear.
+	clearWithin = 10 * time.Second
+	// growAfter is how long CPUs that have become free wait for more of them.
+	growAfter = 100 * time.Millisecond
+	// retryAfter is the delay until a failed move is tried again.
+	retryAfter = 5 * time.Second
+)
+
+// Run keeps running containers on their CPUs, until ctx ends. First it finds out which CPUs running containers have.
+func (m *Manager) Run(ctx context.Context) error {
+	if !m.active() {
+		close(m.adopted)
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-m.conf.Synced:
+	}
+	m.adopt(ctx)
+	close(m.adopted)
+	for next := m.round(ctx); ; next = m.round(ctx) {
+		var due <-chan time.Time
+		if next > 0 {
+			due = time.After(next)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.shrunk:
+		case <-due:
+		case <-m.grown:
+			if !wake.Sleep(ctx, growAfter) {
+				return nil
+			}
+		}
+	}
+}
+
+// Changed has to be called when containers have started or ended. It doesn't wait.
+func (m *Manager) Changed() {
+	if m.conf.Static {
+		m.grown.Wake()
+	}
+}
+
+// round moves all running containers that aren't on their CPUs. It returns when to try again; 0 for not before something
+// changes.
+func (m *Manager) round(ctx context.Context) time.Duration {
+	m.follow(ctx)
+	m.mu.Lock()
+	var sharing, alone []*instance
+	for _, i := range m.instances {
+		if i.starting || i.foreign || i.has.Equals(m.wanted(i.uid, i.name)) {
+			continue
+		}
+		if _, own := m.of[i.uid][i.name]; own {
+			alone = append(alone, i)
+		} else {
+			sharing = append(sharing, i)
+		}
+	}
+	m.mu.Unlock()
+	// Those that share CPUs first leave those of others.
+	if moved, all := m.moveAll(ctx, sharing), m.moveAll(ctx, alone); moved && all {
+		return 0
+	}
+	return retryAfter
+}
+
+// moveAll moves some containers at a time, and reports whether all could be moved.
+func (m *Manager) moveAll(ctx context.Context, list []*instance) bool {
+	places := make(chan struct{}, parallelMoves)
+	var moving sync.WaitGroup
+	var failed atomic.Bool
+	for _, i := range list {
+		places <- struct{}{}
+		moving.Go(func() {
+			defer func() { <-places }()
+			if !m.move(ctx, i) {
+				failed.Store(true)
+			}
+		})
+	}
+	moving.Wait()
+	return !failed.Load()
+}
+
+// move moves one container to its CPUs, and reports whether it could. If the runtime can't, the agent changes the
+// cgroup itself, which fails only when the cgroup is gone.
+func (m *Manager) move(ctx context.Context, i *instance) bool {
+	m.mu.Lock()
+	set := m.wanted(i.uid, i.name)
+	m.mu.Unlock()
+	within, cancel := context.WithTimeout(ctx, moveWithin)
+	err := m.conf.Runtime.UpdateContainerResources(within, i.id,
+		&runtimeapi.LinuxContainerResources{CpusetCpus: set.String()})
+	cancel()
+	has, readErr := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
+	if readErr == nil && !has.Equals(set) {
+		if readErr = m.conf.Cgroups.SetCPUs(ctx, i.uid, i.id, set); readErr == nil {
+			has, readErr = m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case readErr == nil && has.Equals(set), errors.Is(readErr, fs.ErrNotExist) && err == nil:
+		// Runtimes with a kernel of their own have no cgroup here: their answer counts.
+		i.has, err = set, nil
+	case errors.Is(readErr, fs.ErrNotExist): // it has ended, or the runtime has to be asked again
+		err = errors.Join(err, readErr)
+	default:
+		err = errors.Join(err, readErr, fmt.Errorf("it runs on the CPUs %s", listed(has)))
+		i.has = has
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && (i.failed == nil || i.failed.Error() != err.Error()) {
+		m.conf.Log.Error(err, "A container can't be moved to other CPUs; trying again", "podUID", i.uid,
+			"containerName", i.name, "containerID", i.id, "cpus", set.String())
+	}
+	i.failed = err
+	m.tell()
+	return err == nil
+}
+
+// tell wakes those that wait for instances to move or to end. The caller holds the mutex.
+func (m *Manager) tell() {
+	close(m.moved)
+	m.moved = make(chan struct{})
+}
+
+// follow updates the list of instances by what the runtime has.
+func (m *Manager) follow(ctx context.Context) {
+	all := m.conf.Observed()
+	runs := map[string]bool{}
+	var unknown []*instance
+	known := false
+	m.mu.Lock()
+	for _, o := range all {
+		for n := range o.Containers {
+			c := &o.Containers[n]
+			if c.Ended() {
+				continue
+			}
+			if runs[c.ID] = true; c.State != pod.ContainerRunning {
+				continue
+			}
+			if i := m.instances[c.ID]; i != nil {
+				if i.foreign && m.conf.Pod(o.UID) != nil {
+					i.foreign, known = false, true
+				}
+				continue
+			}
+			unknown = append(unknown, &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name})
+		}
+	}
+	ended := false
+	for id, i := range m.instances {
+		if !runs[id] && !i.starting {
+			delete(m.instances, id)
+			ended = true
+		}
+	}
+	if ended {
+		m.tell()
+	}
+	if known && m.conf.Static {
+		m.settle()
+	}
+	m.mu.Unlock()
+	if known {
+		if err := m.save(); err != nil {
+			m.conf.Log.Error(err, "Which CPUs containers have to themselves isn't recorded; containers run on")
+		}
+	}
+	for _, i := range unknown {
+		has, err := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+			m.conf.Log.Error(err, "Can't read which CPUs a container runs on; moving it", "podUID", i.uid,
+				"containerName", i.name, "containerID", i.id)
+		}
+		m.mu.Lock()
+		if i.has = has; m.instances[i.id] == nil {
+			i.foreign = m.conf.Pod(i.uid) == nil
+			m.instances[i.id] = i
+		}
+		m.mu.Unlock()
+	}
+}
+
+// runs reports whether an instance of a container runs or starts. The caller holds the mutex.
+func (m *Manager) runs(of owner) bool {
+	for _, i := range m.instances {
+		if i.owner == of {
+			return true
+		}
+	}
+	return false
+}
+
+// clear waits until no other container runs on the CPUs. The error is a *pod.Failure that names a container that still
+// does.
+func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error {
+	limit := time.After(clearWithin)
+	for {
+		m.follow(ctx)
+		m.mu.Lock()
+		other, moved := m.other(of, set), m.moved
+		m.mu.Unlock()
+		if other == nil {
+			return nil
+		}
+		m.shrunk.Wake()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+		case <-limit:
+			return &pod.Failure{Reason: pod.ReasonFailedCreatePodContainer, Wait: pod.WaitForCPUs,
+				Message: fmt.Sprintf("container %s of pod %s, which has to leave the CPUs %s", other.name, other.pod, set)}
+		}
+	}
+}
+
+// other returns a running instance of another container that runs on one of the CPUs; nil if there is none. The caller
+// holds the mutex.
+func (m *Manager) other(of owner, set cpuset.CPUSet) *instance {
+	var first *instance
+	for _, i := range m.instances {
+		if i.owner != of && !i.has.Intersection(set).IsEmpty() && (first == nil || i.id < first.id) {
+			first = i
+		}
+	}
+	return first
+}
+
+// Starting makes sure that a created container starts on its present CPUs, which may not be those that it was created
+// with. The caller has to call started after the start, successful or not.
+func (m *Manager) Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error) {
+	if !m.conf.Static {
+		return func() {}, nil
+	}
+	if err := m.await(ctx); err != nil {
+		return nil, err
+	}
+	of := owner{p.UID, c.Name}
+	for {
+		m.mu.Lock()
+		set, has := m.wanted(of.uid, of.name), m.created[of]
+		if has.Equals(set) {
+			delete(m.created, of)
+			m.instances[id] = &instance{owner: of, id: id, pod: p.Name, has: set, starting: true}
+			m.mu.Unlock()
+			return func() { m.started(id) }, nil
+		}
+		m.mu.Unlock()
+		within, cancel := context.WithTimeout(ctx, moveWithin)
+		err := m.conf.Runtime.UpdateContainerResources(within, id,
+			&runtimeapi.LinuxContainerResources{CpusetCpus: set.String()})
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("container %s can't get the CPUs %s: %w", c.Name, set, err)
+		}
+		m.mu.Lock()
+		m.created[of] = set
+		m.mu.Unlock()
+	}
+}
+
+// started ends the start of an instance: from now on it can be moved.
+func (m *Manager) started(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := m.instances[id]; i != nil {
+		if i.starting = false; !i.has.Equals(m.wanted(i.uid, i.name)) {
+			m.shrunk.Wake()
+		}
+	}
+}

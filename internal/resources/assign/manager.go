@@ -1,0 +1,548 @@
+// Package assign is the only writer of which containers have CPUs to themselves (the CPU manager of
+// https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/, KEP-3570). With the policy static,
+// containers of Guaranteed pods that request whole CPUs get CPUs that no other container runs on; all other containers
+// share the rest. The rest shrinks before such a container starts, and grows after it has ended.
+//
+// Assignments are in the kubelet's file cpu_manager_state. The file is evidence, never a condition: running containers
+// keep the CPUs that their cgroups say, whatever the file, the policy and the machine were before.
+package assign
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/host/topology"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/resources/assign/cpu"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// Config configures a Manager. All fields are required, except Writes.
+type Config struct {
+	// Dir is the agent's root directory.
+	Dir string
+	Policy
+	// Machine reads the present state of the machine's CPUs.
+	Machine func() (topology.Machine, error)
+	// Pod returns a pod that should run, with its allocated requests; nil if it shouldn't run. Known reports whether a
+	// pod should run, or anything is left of it. Neither may wait for the Manager.
+	Pod   func(types.UID) *v1.Pod
+	Known func(types.UID) bool
+	// Observed returns what the runtime has of all pods. It is complete once Synced is closed.
+	Observed func() []*pod.Observed
+	Synced   <-chan struct{}
+	Runtime  Runtime
+	Cgroups  Cgroups
+	Meter    Meter
+	// Writes follows writes of the file.
+	Writes *room.Writes
+	Log    logr.Logger
+}
+
+// Policy says which containers get CPUs to themselves.
+type Policy struct {
+	// Static is cpuManagerPolicy static. Otherwise no container gets CPUs.
+	Static bool
+	// Reserved returns the CPUs of a machine that no container has to itself: reservedSystemCPUs, or as many as
+	// kubeReserved and systemReserved ask for.
+	Reserved func(*topology.Machine) cpuset.CPUSet
+	// Strict says that reserved CPUs aren't shared either (strict-cpu-reservation).
+	Strict bool
+	cpu.Options
+	// KeepQuota says that containers keep their CPU limit although their CPUs are their own (the gate
+	// DisableCPUQuotaWithExclusiveCPUs is off).
+	KeepQuota bool
+	// Patient says that a pod waits if it doesn't fit: outside a cluster nobody would create it again.
+	Patient bool
+}
+
+// Runtime changes running containers.
+type Runtime interface {
+	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
+}
+
+// Cgroups reads and writes the CPUs of a container's cgroup. The error is fs.ErrNotExist if the container has none.
+type Cgroups interface {
+	CPUs(ctx context.Context, pod types.UID, container string) (cpuset.CPUSet, error)
+	SetCPUs(ctx context.Context, pod types.UID, container string, set cpuset.CPUSet) error
+}
+
+// Meter counts assignments. It must not wait for the Manager.
+type Meter interface {
+	// Pinned is called for each container that was to get CPUs to itself.
+	Pinned(failed bool)
+	// CPUs is called with the number of shared CPUs that aren't reserved, and of those that containers have to
+	// themselves, by NUMA node.
+	CPUs(shared int, exclusive map[int]int)
+	// Aligned is called for each container with CPUs of its own, with whether they are aligned to the boundary
+	// ("physical_cpu", "uncore_cache").
+	Aligned(boundary string, ok bool)
+}
+
+// Manager assigns CPUs. It is safe for concurrent use.
+type Manager struct {
+	conf Config
+	// shrunk wakes Run to move containers at once, grown to move them soon.
+	shrunk, grown wake.Slot
+	// adopted is closed once the CPUs of running containers are known.
+	adopted chan struct{}
+	// assigning is held while CPUs are chosen and recorded.
+	assigning sync.Mutex
+	// writing is held while the file is written.
+	writing sync.Mutex
+
+	mu sync.Mutex
+	// undoes says that the policy is none, and that containers have CPUs to themselves nevertheless.
+	undoes   bool
+	machine  topology.Machine
+	reserved cpuset.CPUSet
+	// of are the CPUs of containers, by pod and name.
+	of map[types.UID]map[string]cpuset.CPUSet
+	// created are the CPUs that a container's next instance was created with; instances are those that run or start, by
+	// ID.
+	created   map[owner]cpuset.CPUSet
+	instances map[string]*instance
+	// moved is closed and replaced when instances have got other CPUs, or have ended.
+	moved chan struct{}
+	// differences are what this agent found.
+	differences []Difference
+}
+
+// owner is a container of a pod.
+type owner struct {
+	uid  types.UID
+	name string
+}
+
+// New returns a Manager. Restore has to be called first.
+func New(c Config) *Manager {
+	return &Manager{conf: c, shrunk: wake.NewSlot(), grown: wake.NewSlot(), adopted: make(chan struct{}),
+		of: map[types.UID]map[string]cpuset.CPUSet{}, created: map[owner]cpuset.CPUSet{},
+		instances: map[string]*instance{}, moved: make(chan struct{})}
+}
+
+// ask is a container's request for CPUs to itself.
+type ask struct {
+	container string
+	count     int
+	// reusable means that later containers may use the CPUs again: the container is an init container, which ends before
+	// they start.
+	reusable bool
+}
+
+// asks returns the requests of a pod, in the order in which its containers start: of a Guaranteed pod, all that are
+// whole. A pod with resources of its own gets none (the gate PodLevelResourceManagers is alpha).
+func asks(p *v1.Pod) (list []ask) {
+	if p == nil || p.Spec.Resources != nil || spec.QOSClass(p) != v1.PodQOSGuaranteed {
+		return nil
+	}
+	add := func(c *v1.Container, reusable bool) {
+		if q := c.Resources.Requests.Cpu(); q.MilliValue() > 0 && q.MilliValue()%1000 == 0 {
+			list = append(list, ask{c.Name, int(q.Value()), reusable})
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		add(c, !pod.IsSidecar(c))
+	}
+	for i := range p.Spec.Containers {
+		add(&p.Spec.Containers[i], false)
+	}
+	return list
+}
+
+// active reports whether the Manager has anything to do.
+func (m *Manager) active() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.conf.Static || m.undoes
+}
+
+// await waits until the CPUs of running containers are known.
+func (m *Manager) await(ctx context.Context) error {
+	select {
+	case <-m.adopted:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Assign chooses CPUs for the pod's containers, and records them. The error is a *pod.Failure with a reason to wait or
+// to reject the pod, or the error of a disk write. After an error, the pod's assignment is unchanged.
+func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
+	list := asks(p)
+	if !m.conf.Static || len(list) == 0 {
+		return nil
+	}
+	if err := m.await(ctx); err != nil {
+		return err
+	}
+	m.assigning.Lock()
+	defer m.assigning.Unlock()
+	m.dropUnknown(p.UID)
+	m.mu.Lock()
+	before := m.of[p.UID]
+	if m.hasAll(p.UID, list) {
+		m.mu.Unlock()
+		return nil
+	}
+	err := m.look()
+	if err == nil {
+		err = m.choose(p.UID, list)
+	}
+	m.mu.Unlock()
+	if err == nil {
+		if err = m.save(); err != nil {
+			m.mu.Lock()
+			m.set(p.UID, before)
+			m.mu.Unlock()
+		}
+	}
+	for range list {
+		m.conf.Meter.Pinned(err != nil)
+	}
+	if err == nil {
+		m.mu.Lock()
+		m.count(p.UID)
+		m.mu.Unlock()
+		m.shrunk.Wake()
+	}
+	return err
+}
+
+// hasAll reports whether all containers have CPUs. The caller holds the mutex.
+func (m *Manager) hasAll(uid types.UID, list []ask) bool {
+	return !slices.ContainsFunc(list, func(a ask) bool { _, ok := m.of[uid][a.container]; return !ok })
+}
+
+// set replaces the CPUs of a pod's containers. The caller holds the mutex.
+func (m *Manager) set(uid types.UID, of map[string]cpuset.CPUSet) {
+	if len(of) == 0 {
+		delete(m.of, uid)
+		return
+	}
+	m.of[uid] = of
+}
+
+// look reads the present state of the machine. The caller holds the mutex.
+func (m *Manager) look() error {
+	now, err := m.conf.Machine()
+	if err != nil {
+		return err
+	}
+	m.machine, m.reserved = now, m.conf.Reserved(&now)
+	return nil
+}
+
+// choose chooses CPUs for the containers that have none. Containers that start later use the CPUs of init containers
+// again. The caller holds the mutex.
+func (m *Manager) choose(uid types.UID, list []ask) error {
+	of := maps.Clone(m.of[uid])
+	if of == nil {
+		of = map[string]cpuset.CPUSet{}
+	}
+	free := m.free()
+	reusable := cpuset.New()
+	for _, a := range list {
+		set, ok := of[a.container]
+		if !ok {
+			again := reusable
+			if reusable.Size() > a.count {
+				again, _ = cpu.Take(&m.machine, reusable, a.count, m.conf.Options)
+			}
+			more, fits := cpu.Take(&m.machine, free, a.count-again.Size(), m.conf.Options)
+			if !fits {
+				return m.shortage(a, free.Union(reusable))
+			}
+			set = again.Union(more)
+			of[a.container] = set
+		}
+		free = free.Difference(set)
+		if reusable = reusable.Difference(set); a.reusable {
+			reusable = reusable.Union(set)
+		}
+	}
+	m.set(uid, of)
+	return nil
+}
+
+// free returns the CPUs that a container can get to itself. The caller holds the mutex.
+func (m *Manager) free() cpuset.CPUSet {
+	return m.machine.Online().Difference(m.reserved).Difference(m.exclusive())
+}
+
+// exclusive returns all CPUs that containers have to themselves. The caller holds the mutex.
+func (m *Manager) exclusive() cpuset.CPUSet {
+	all := cpuset.New()
+	for _, of := range m.of {
+		for _, set := range of {
+			all = all.Union(set)
+		}
+	}
+	return all
+}
+
+// shared returns the CPUs of all containers that have none to themselves. Some CPUs always are shared: if nothing else
+// is left, the reserved ones. The caller holds the mutex.
+func (m *Manager) shared() cpuset.CPUSet {
+	online := m.machine.Online()
+	set := online.Difference(m.exclusive())
+	if m.conf.Strict {
+		set = set.Difference(m.reserved)
+	}
+	if set.IsEmpty() {
+		set = m.reserved.Intersection(online)
+	}
+	return set
+}
+
+// shortage returns the failure of a container that doesn't fit. The caller holds the mutex.
+func (m *Manager) shortage(a ask, free cpuset.CPUSet) *pod.Failure {
+	ends := free
+	for uid, of := range m.of {
+		if p := m.conf.Pod(uid); p != nil && p.DeletionTimestamp == nil {
+			continue
+		}
+		for _, set := range of {
+			ends = ends.Union(set.Intersection(m.machine.Online()).Difference(m.reserved))
+		}
+	}
+	_, later := cpu.Take(&m.machine, ends, a.count, m.conf.Options)
+	wanted := fmt.Sprintf("container %s wants %s of its own; free: %s; reserved: %s", a.container,
+		plural(a.count), listed(free), listed(m.reserved))
+	_, ever := cpu.Take(&m.machine, m.machine.Online().Difference(m.reserved), a.count, m.conf.Options)
+	if later || m.conf.Patient && ever {
+		return &pod.Failure{Reason: pod.ReasonOutOf + "cpu", Wait: pod.WaitForRoom, Message: wanted}
+	}
+	f := &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true,
+		Message: fmt.Sprintf("Allocate failed due to not enough cpus available to satisfy request: requested=%d, "+
+			"available=%d, which is unexpected: %s", a.count, free.Size(), wanted)}
+	if !m.conf.WholeCores {
+		return f
+	}
+	f.Reason = pod.ReasonSMTAlignmentError
+	if size := threads(&m.machine); a.count%size != 0 {
+		f.Message = fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", a.count, size)
+	} else {
+		f.Message = fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, "+
+			"requested CPUs = %d, CPUs per core = %d", cpu.WholeCores(&m.machine, free).Size(), a.count, size)
+	}
+	return f
+}
+
+// threads returns how many CPUs the machine's largest core has.
+func threads(m *topology.Machine) int {
+	of, most := map[int]int{}, 1
+	for _, c := range m.CPUs {
+		of[c.Core]++
+		most = max(most, of[c.Core])
+	}
+	return most
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return "1 CPU"
+	}
+	return fmt.Sprintf("%d CPUs", n)
+}
+
+func listed(set cpuset.CPUSet) string {
+	if set.IsEmpty() {
+		return "none"
+	}
+	return set.String()
+}
+
+// dropUnknown frees the CPUs of pods that shouldn't run and have nothing left in the runtime, except those of one pod: a
+// kubelet's file contains such pods until it needs their CPUs.
+func (m *Manager) dropUnknown(but types.UID) {
+	m.mu.Lock()
+	uids := slices.Collect(maps.Keys(m.of))
+	m.mu.Unlock()
+	for _, uid := range uids {
+		if uid != but && !m.conf.Known(uid) {
+			m.mu.Lock()
+			delete(m.of, uid)
+			m.mu.Unlock()
+		}
+	}
+}
+
+// Awaits returns nil: no plugin has to register.
+func (m *Manager) Awaits(*v1.Pod) *pod.Failure { return nil }
+
+// Release frees the CPUs of a pod. If that can't be recorded, they are free all the same: after a restart, the agent
+// will find that the pod doesn't exist.
+func (m *Manager) Release(uid types.UID) {
+	m.mu.Lock()
+	_, had := m.of[uid]
+	delete(m.of, uid)
+	maps.DeleteFunc(m.created, func(o owner, _ cpuset.CPUSet) bool { return o.uid == uid })
+	m.mu.Unlock()
+	if !had {
+		return
+	}
+	if err := m.save(); err != nil {
+		m.conf.Log.Error(err, "The CPUs of a pod that has ended are free, but recorded as its own", "podUID", uid)
+	}
+	m.grown.Wake()
+}
+
+// Fixes returns why the CPU of a Guaranteed pod can't be resized (the gate InPlacePodVerticalScalingExclusiveCPUs is
+// alpha).
+func (m *Manager) Fixes(p *v1.Pod, had, asks *pod.Allocation) (why, detail string) {
+	if !m.conf.Static || spec.QOSClass(p) != v1.PodQOSGuaranteed {
+		return "", ""
+	}
+	for name, next := range asks.Containers {
+		if last := had.Containers[name]; next.Requests.Cpu().Cmp(*last.Requests.Cpu()) != 0 ||
+			next.Limits.Cpu().Cmp(*last.Limits.Cpu()) != 0 {
+			return `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
+				"guaranteed_pod_cpu_manager_static_policy"
+		}
+	}
+	return "", ""
+}
+
+// Unallocatable returns nothing: CPUs that went offline aren't part of the node's capacity either.
+func (m *Manager) Unallocatable() map[v1.ResourceName]int64 { return nil }
+
+// PreStart does nothing: Starting follows.
+func (m *Manager) PreStart(context.Context, *v1.Pod, *v1.Container) error { return nil }
+
+// Health returns nothing: CPUs have no health.
+func (m *Manager) Health(types.UID) map[string][]v1.ResourceStatus { return nil }
+
+// Provide adds the container's CPUs, its own or the shared ones, to the configuration of its instances. For CPUs of its
+// own, it waits until no other container runs on them.
+func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *translate.Devices) error {
+	if !m.conf.Static {
+		return nil
+	}
+	if err := m.await(ctx); err != nil {
+		return err
+	}
+	own, wants := m.Own(p.UID, c.Name), slices.ContainsFunc(asks(p), func(a ask) bool { return a.container == c.Name })
+	if wants && !m.usable(p.UID, c.Name) {
+		if err := m.again(ctx, p, c.Name); err != nil {
+			return err
+		}
+		own = m.Own(p.UID, c.Name)
+	}
+	if !own.IsEmpty() {
+		if err := m.clear(ctx, owner{p.UID, c.Name}, own); err != nil {
+			return err
+		}
+		to.Assignment.NoQuota = !m.conf.KeepQuota
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	set := m.wanted(p.UID, c.Name)
+	m.created[owner{p.UID, c.Name}] = set
+	to.Assignment.CPUs = set.String()
+	return nil
+}
+
+// Own returns the CPUs that a container has to itself; none for others.
+func (m *Manager) Own(uid types.UID, container string) cpuset.CPUSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of[uid][container]
+}
+
+// Unthrottled reports whether a container of the pod has CPUs to itself without a limit: then the pod has none either.
+func (m *Manager) Unthrottled(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.of[uid]) > 0 && m.conf.Static && !m.conf.KeepQuota
+}
+
+// wanted returns the CPUs that a container should run on. The caller holds the mutex.
+func (m *Manager) wanted(uid types.UID, container string) cpuset.CPUSet {
+	if set, ok := m.of[uid][container]; ok && m.conf.Static {
+		return set
+	}
+	return m.shared()
+}
+
+// usable reports whether a container that doesn't run can start with the CPUs that it has: a CPU that is reserved by now
+// or offline isn't.
+func (m *Manager) usable(uid types.UID, container string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	set, ok := m.of[uid][container]
+	return ok && set.IsSubsetOf(m.machine.Online().Difference(m.reserved)) || m.runs(owner{uid, container})
+}
+
+// again chooses other CPUs for a container of an admitted pod. If there are none, the container shares CPUs rather than
+// staying away: an admitted pod isn't rejected.
+func (m *Manager) again(ctx context.Context, p *v1.Pod, container string) error {
+	m.mu.Lock()
+	of := maps.Clone(m.of[p.UID])
+	delete(of, container)
+	m.set(p.UID, of)
+	m.mu.Unlock()
+	err := m.Assign(ctx, p)
+	if f, ok := err.(*pod.Failure); ok {
+		m.conf.Log.Info("A container shares CPUs, as there are none that it could have to itself", "podUID", p.UID,
+			"containerName", container, "why", f.Message)
+		return m.save()
+	}
+	return err
+}
+
+// Allocatable returns the CPUs that containers can have to themselves, in use or not.
+func (m *Manager) Allocatable() cpuset.CPUSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.conf.Static {
+		return cpuset.New()
+	}
+	return m.machine.Online().Difference(m.reserved)
+}
+
+// count tells the meter how many CPUs are shared. The caller holds the mutex.
+func (m *Manager) count(added types.UID) {
+	exclusive := m.exclusive()
+	byNode := map[int]int{}
+	for _, n := range m.machine.Nodes {
+		byNode[n.ID] = 0
+	}
+	for _, c := range m.machine.CPUs {
+		if exclusive.Contains(c.ID) {
+			byNode[c.Node]++
+		}
+	}
+	m.conf.Meter.CPUs(m.shared().Difference(m.reserved).Size(), byNode)
+	for _, set := range m.of[added] {
+		m.conf.Meter.Aligned("physical_cpu", cpu.WholeCores(&m.machine, set).Equals(set))
+		if m.conf.ByCache {
+			m.conf.Meter.Aligned("uncore_cache", caches(&m.machine, set) == 1)
+		}
+	}
+}
+
+// caches returns how many last-level caches CPUs have.
+func caches(m *topology.Machine, set cpuset.CPUSet) int {
+	of := map[int]bool{}
+	for _, c := range m.CPUs {
+		if set.Contains(c.ID) {
+			of[c.Cache] = true
+		}
+	}
+	return len(of)
+}

@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// onlineCPUs are the machine's.
+func onlineCPUs(t *testing.T) cpuset.CPUSet {
+	t.Helper()
+	text, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := cpuset.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// runsOn is the condition that the kernel runs a pod's container on these CPUs.
+func runsOn(n *node.Node, pod string, want cpuset.CPUSet) node.Condition {
+	return node.Each([]string{pod}, func(v local.PodView) error {
+		for _, c := range v.Pod.Status.ContainerStatuses {
+			_, id, _ := strings.Cut(c.ContainerID, "://")
+			text, err := n.CgroupFile(string(v.Pod.UID), id, "cpuset.cpus", "cpuset.cpus.effective")
+			if err != nil {
+				return err
+			}
+			if set, err := cpuset.Parse(text); err != nil || !set.Equals(want) {
+				return fmt.Errorf("container %s runs on the CPUs %q, want %s (%v)", c.Name, text, want, err)
+			}
+		}
+		return nil
+	})
+}
+
+// recorded is what the agent has recorded in the kubelet's file.
+func recorded(t *testing.T, n *node.Node) (policy, shared string, entries map[string]map[string]string) {
+	t.Helper()
+	var file struct {
+		PolicyName, DefaultCPUSet string
+		Entries                   map[string]map[string]string
+	}
+	text, err := os.ReadFile(filepath.Join(n.RootDir, "cpu_manager_state"))
+	if err == nil {
+		err = json.Unmarshal(text, &file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.PolicyName, file.DefaultCPUSet, file.Entries
+}
+
+// A Guaranteed container with whole CPUs has them to itself, from its start on; all others leave them, and get them back when it has
+// ended. A restart, a damaged file and a change of the policy end no container and need no file deleted by hand.
+func TestExclusiveCPUs(t *testing.T) {
+	t.Parallel()
+	all := onlineCPUs(t)
+	if all.Size() < 2 {
+		t.Fatal("this test needs 2 CPUs")
+	}
+	reserved := cpuset.New(all.List()[0])
+	own := cpuset.New(all.Difference(reserved).List()[0])
+	rest := all.Difference(own)
+	const whole = "resources: {limits: {cpu: 1, memory: 64Mi}}"
+	static := fmt.Sprintf("cpuManagerPolicy: static\nreservedSystemCPUs: %q", reserved.String())
+	n := node.New(t, binary, node.Options{Config: static})
+	n.Start()
+	n.Write("shared.yaml", pod("shared"))
+	n.Await("a pod shares all CPUs", node.Ready("shared"), runsOn(n, "shared", all))
+	n.Write("own.yaml", pod("own", whole))
+	s := n.Await("a CPU is another pod's own", node.Ready("shared", "own"), runsOn(n, "own", own), runsOn(n, "shared", rest))
+	uid, id := string(view(t, s, "own").Pod.UID), containerID(t, s, "own", "web")
+	for what, at := range map[string]string{"container": id, "pod": ""} {
+		if quota, err := n.CgroupFile(uid, at, "cpu.cfs_quota_us", "cpu.max"); err != nil || quota != "-1" && !strings.HasPrefix(quota, "max") {
+			t.Errorf("the %s with a CPU of its own is limited to %s (%v)", what, quota, err)
+		}
+	}
+	policy, shared, entries := recorded(t, n)
+	if policy != "static" || shared != rest.String() || len(entries) != 1 || entries[uid]["web"] != own.String() {
+		t.Errorf("recorded are %s, %s, %v", policy, shared, entries)
+	}
+	n.Write("late.yaml", pod("late"))
+	s = n.Await("a later pod shares the rest", node.Ready("late"), runsOn(n, "late", rest))
+
+	n.Kill()
+	file := filepath.Join(n.RootDir, "cpu_manager_state")
+	if err := os.WriteFile(file, []byte(`{"policyName":"static","defaultCpuSet":"0-99","entries":{"x":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	n.Await("a damaged file changes nothing", node.Ready("shared", "own", "late"), noRestarts, runsOn(n, "own", own), runsOn(n, "shared", rest), runsOn(n, "late", rest))
+	n.Eventually("the file is written again", func() error {
+		if policy, shared, entries := recorded(t, n); policy != "static" || shared != rest.String() || entries[uid]["web"] != own.String() {
+			return fmt.Errorf("recorded are %s, %s, %v", policy, shared, entries)
+		}
+		return nil
+	})
+	if _, err := os.Stat(file + ".corrupt"); err != nil {
+		t.Error("the damaged file wasn't kept:", err)
+	}
+
+	n.Kill()
+	n.Configure("")
+	n.Start()
+	n.Await("without the policy, all run on all CPUs", node.Ready("shared", "own", "late"), noRestarts, runsOn(n, "own", all), runsOn(n, "shared", all), runsOn(n, "late", all))
+	n.Kill()
+	n.Configure(static)
+	n.Start()
+	n.Await("with the policy again, the running pod has a CPU to itself", node.Ready("shared", "own", "late"), noRestarts, runsOn(n, "own", own), runsOn(n, "shared", rest), runsOn(n, "late", rest))
+	if again := n.Await("still", node.Ready("own")); containerID(t, again, "own", "web") != id {
+		t.Error("the container was started again")
+	}
+	n.Remove("own.yaml")
+	n.Await("its CPU is shared again", node.Ready("shared", "late"), runsOn(n, "shared", all), runsOn(n, "late", all))
+}
