@@ -125,7 +125,10 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newResources(b, r, d)
+	s, err := newResources(b, r, d)
+	if err != nil {
+		return nil, err
+	}
 	v, err := newVolumes(b, r, d, i, s)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type resourceParts struct {
 	allocations *allocation.Manager
 }
 
-func newResources(b *foundation, r *runtimeParts, d *desiredParts) *resourceParts {
+func newResources(b *foundation, r *runtimeParts, d *desiredParts) (*resourceParts, error) {
 	s := &resourceParts{records: checkpoint.New(b.checkpoint("pods"))}
 	s.records.Observe(b.writes.Track)
 	known := func(uid types.UID) bool {
@@ -36,9 +36,13 @@ func newResources(b *foundation, r *runtimeParts, d *desiredParts) *resourcePart
 	s.assigned = devices.New(devices.Config{Dir: b.dirs.DevicePlugins(), BootID: bootID(), Wake: b.wakes.Wake,
 		Meter: b.meter.Devices, Writes: b.writes, Log: b.log.WithName("devices"),
 		Known: known})
-	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: assign.PolicyOf(b.cfg),
-		Machine: func() (topology.Machine, error) { return topology.Read(os.DirFS("/")) },
-		Pod:     s.podOf(d.Merger), Known: known, Observed: r.seen.All, Synced: r.seen.Synced(), Runtime: r.conn,
+	machine := func() (topology.Machine, error) { return topology.Read(os.DirFS("/")) }
+	policy, err := assign.PolicyOf(b.cfg, machine)
+	if err != nil {
+		return nil, err
+	}
+	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: policy, Machine: machine,
+		Pod: s.podOf(d.Merger), Known: known, Observed: r.seen.All, Synced: r.seen.Synced(), Runtime: r.conn,
 		Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Writes: b.writes, Log: b.log.WithName("cpus")})
 	s.allocations = b.by.ledger(allocation.Config{
 		Store: s.records, Allocatable: r.host.allocatable(), Wake: b.wakes.Wake, Meter: b.meter.Resources,
@@ -49,7 +53,7 @@ func newResources(b *foundation, r *runtimeParts, d *desiredParts) *resourcePart
 		Assigners: []allocation.Assigner{s.assigned, s.cpus},
 		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: b.cfg.AwaitDevicePlugins},
 	})
-	return s
+	return s, nil
 }
 
 // podOf returns a function that returns a pod that should run, with its allocated requests.

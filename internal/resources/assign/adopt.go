@@ -200,7 +200,7 @@ func (s *settling) keepRecorded() {
 					set.Difference(left))
 				continue
 			default:
-				more, _ := cpu.Take(&s.machine, s.free().Difference(left), set.Size()-left.Size(), s.conf.Options)
+				more, _ := s.conf.Choose(&s.machine, s.free().Difference(left), cpu.Ask{Count: set.Size() - left.Size()})
 				s.differ("gone", "container %s of pod %s had the CPUs %s: instead of %s it gets %s", name, i.pod, set,
 					set.Difference(left), listed(more))
 				if left = left.Union(more); left.IsEmpty() {
@@ -221,7 +221,7 @@ func (s *settling) pinRunning() {
 		if s.done[of] || count == 0 {
 			continue
 		}
-		set, ok := cpu.Take(&s.machine, s.free(), count, s.conf.Options)
+		set, ok := s.conf.Choose(&s.machine, s.free(), cpu.Ask{Count: count})
 		if !ok {
 			s.differ("shared", "container %s of pod %s shares CPUs until it is started again: it wants %s, free are %s",
 				of.name, s.running[of].pod, plural(count), listed(s.free()))

@@ -58,9 +58,7 @@ type Policy struct {
 	// Reserved returns the CPUs of a machine that no container has to itself: reservedSystemCPUs, or as many as
 	// kubeReserved and systemReserved ask for.
 	Reserved func(*topology.Machine) cpuset.CPUSet
-	// Strict says that reserved CPUs aren't shared either (strict-cpu-reservation).
-	Strict bool
-	cpu.Options
+	cpu.Policy
 	// KeepQuota says that containers keep their CPU limit although their CPUs are their own (the gate
 	// DisableCPUQuotaWithExclusiveCPUs is off).
 	KeepQuota bool
@@ -243,7 +241,9 @@ func (m *Manager) look() error {
 	if err != nil {
 		return err
 	}
-	m.machine, m.reserved = now, m.conf.Reserved(&now)
+	if m.machine = now; m.conf.Static {
+		m.reserved = m.conf.Reserved(&now)
+	}
 	return nil
 }
 
@@ -259,15 +259,10 @@ func (m *Manager) choose(uid types.UID, list []ask) error {
 	for _, a := range list {
 		set, ok := of[a.container]
 		if !ok {
-			again := reusable
-			if reusable.Size() > a.count {
-				again, _ = cpu.Take(&m.machine, reusable, a.count, m.conf.Options)
-			}
-			more, fits := cpu.Take(&m.machine, free, a.count-again.Size(), m.conf.Options)
-			if !fits {
+			set, ok = m.conf.Choose(&m.machine, free, cpu.Ask{Count: a.count, Reusable: reusable})
+			if !ok {
 				return m.shortage(a, free.Union(reusable))
 			}
-			set = again.Union(more)
 			of[a.container] = set
 		}
 		free = free.Difference(set)
@@ -320,11 +315,13 @@ func (m *Manager) shortage(a ask, free cpuset.CPUSet) *pod.Failure {
 			ends = ends.Union(set.Intersection(m.machine.Online()).Difference(m.reserved))
 		}
 	}
-	_, later := cpu.Take(&m.machine, ends, a.count, m.conf.Options)
+	fits := func(in cpuset.CPUSet) bool {
+		_, ok := m.conf.Choose(&m.machine, in, cpu.Ask{Count: a.count})
+		return ok
+	}
 	wanted := fmt.Sprintf("container %s wants %s of its own; free: %s; reserved: %s", a.container,
 		plural(a.count), listed(free), listed(m.reserved))
-	_, ever := cpu.Take(&m.machine, m.machine.Online().Difference(m.reserved), a.count, m.conf.Options)
-	if later || m.conf.Patient && ever {
+	if fits(ends) || m.conf.Patient && fits(m.machine.Online().Difference(m.reserved)) {
 		return &pod.Failure{Reason: pod.ReasonOutOf + "cpu", Wait: pod.WaitForRoom, Message: wanted}
 	}
 	f := &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true,

@@ -1,7 +1,7 @@
 package assign
 
 import (
-	"strconv"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
@@ -12,23 +12,28 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/assign/cpu"
 )
 
-// PolicyOf returns the policy of a valid configuration.
-func PolicyOf(cfg *config.Config) Policy {
+// PolicyOf returns the policy of a valid configuration. It fails if this machine doesn't allow it.
+func PolicyOf(cfg *config.Config, machine func() (topology.Machine, error)) (Policy, error) {
 	k := &cfg.Kubelet
-	on := func(option string) bool {
-		on, _ := strconv.ParseBool(k.CPUManagerPolicyOptions[option])
-		return on
-	}
-	p := Policy{Static: k.CPUManagerPolicy == policyStatic, Strict: on("strict-cpu-reservation"),
-		Options:   cpu.Options{WholeCores: on("full-pcpus-only"), ByCache: on("prefer-align-cpus-by-uncorecache")},
-		KeepQuota: !cfg.Gates.Enabled(gates.DisableCPUQuotaWithExclusiveCPUs), Patient: cfg.Standalone,
-		Reserved: func(*topology.Machine) cpuset.CPUSet { return cpuset.New() }}
+	p := Policy{Static: k.CPUManagerPolicy == policyStatic, Patient: cfg.Standalone,
+		KeepQuota: !cfg.Gates.Enabled(gates.DisableCPUQuotaWithExclusiveCPUs)}
 	if !p.Static {
-		return p
+		return p, nil
+	}
+	now, err := machine()
+	if err != nil {
+		return p, fmt.Errorf("cpuManagerPolicy static: %w", err)
+	}
+	if p.Policy, err = cpu.PolicyOf(&now, k.CPUManagerPolicyOptions); err != nil {
+		return p, err
 	}
 	if set, err := cpuset.Parse(k.ReservedSystemCPUs); err == nil && !set.IsEmpty() {
+		if gone := set.Difference(now.Online()); !gone.IsEmpty() {
+			return p, fmt.Errorf("reservedSystemCPUs %s: this machine has no CPU %s (online are %s); reserve others", set,
+				gone, now.Online())
+		}
 		p.Reserved = func(*topology.Machine) cpuset.CPUSet { return set }
-		return p
+		return p, nil
 	}
 	var sum resource.Quantity
 	for _, amounts := range []map[string]string{k.KubeReserved, k.SystemReserved} {
@@ -38,8 +43,8 @@ func PolicyOf(cfg *config.Config) Policy {
 	}
 	count := int(sum.Value()) // rounded up
 	p.Reserved = func(m *topology.Machine) cpuset.CPUSet {
-		set, _ := cpu.Take(m, m.Online(), count, cpu.Options{})
+		set, _ := p.Reserve(m, count)
 		return set
 	}
-	return p
+	return p, nil
 }
