@@ -144,6 +144,11 @@ func declaredFeatures() []string {
 	return features.DefaultFramework.DiscoverNodeFeatures(&features.NodeConfiguration{FeatureGates: on})
 }
 
+// shared returns the resources of a running container without CPUs of its own.
+func (n *node) shared(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	return translate.ResizedResources(n.settings(), p, c, c.Resources, translate.Assignment{})
+}
+
 // settings returns the current settings for new containers.
 func (n *node) settings() *translate.Settings {
 	s, forPods := *n.fixed, n.allocatable()

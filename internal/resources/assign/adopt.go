@@ -241,10 +241,9 @@ func (m *Manager) save() error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	m.mu.Lock()
-	c := state.CPUManagerCheckpoint{PolicyName: policyNone}
+	c := state.CPUManagerCheckpoint{PolicyName: policyNone, Entries: map[string]map[string]string{}}
 	if m.conf.Static {
 		c.PolicyName, c.DefaultCPUSet = policyStatic, m.shared().String()
-		c.Entries = map[string]map[string]string{}
 		for uid, of := range m.of {
 			c.Entries[string(uid)] = map[string]string{}
 			for name, set := range of {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,10 +134,11 @@ func (m *Manager) moveAll(ctx context.Context, list []*instance) bool {
 func (m *Manager) move(ctx context.Context, i *instance) bool {
 	m.mu.Lock()
 	set := m.wanted(i.uid, i.name)
+	r := m.update(i)
 	m.mu.Unlock()
+	r.CpusetCpus = set.String()
 	within, cancel := context.WithTimeout(ctx, moveWithin)
-	err := m.conf.Runtime.UpdateContainerResources(within, i.id,
-		&runtimeapi.LinuxContainerResources{CpusetCpus: set.String()})
+	err := m.conf.Runtime.UpdateContainerResources(within, i.id, r)
 	cancel()
 	has, readErr := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
 	if readErr == nil && !has.Equals(set) {
@@ -163,6 +165,21 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 	i.failed = err
 	m.tell()
 	return err == nil
+}
+
+// update returns what changes of an instance besides its CPUs: its CPU limit, if it has CPUs to itself from now on or
+// had some until now. The caller holds the mutex.
+func (m *Manager) update(i *instance) *runtimeapi.LinuxContainerResources {
+	p := m.conf.Pod(i.uid)
+	_, own := m.of[i.uid][i.name]
+	switch {
+	case m.conf.KeepQuota:
+	case own:
+		return &runtimeapi.LinuxContainerResources{CpuQuota: -1}
+	case slices.ContainsFunc(asks(p), func(a ask) bool { return a.container == i.name }):
+		return m.conf.Shared(p, pod.ContainerNamed(p, i.name))
+	}
+	return &runtimeapi.LinuxContainerResources{}
 }
 
 // tell wakes those that wait for instances to move or to end. The caller holds the mutex.

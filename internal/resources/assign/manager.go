@@ -43,9 +43,11 @@ type Config struct {
 	// Observed returns what the runtime has of all pods. It is complete once Synced is closed.
 	Observed func() []*pod.Observed
 	Synced   <-chan struct{}
-	Runtime  Runtime
-	Cgroups  Cgroups
-	Meter    Meter
+	// Shared returns the resources of a container that shares CPUs: its limit is in force again.
+	Shared  func(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources
+	Runtime Runtime
+	Cgroups Cgroups
+	Meter   Meter
 	// Writes follows writes of the file.
 	Writes *room.Writes
 	Log    logr.Logger
