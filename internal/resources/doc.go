@@ -27,7 +27,7 @@
 //
 // Exclusive resources come last: each Assigner in allocation.Config.Assigners assigns its part to all containers of the
 // pod before the pod counts as admitted. If an Assigner refuses or has to wait, the ones before it release their
-// assignments. Package devices is the only Assigner so far: it chooses devices, calls the plugins (Allocate) and saves
-// the assignment in the kubelet's file. A pod whose plugin isn't registered waits for it, at most
-// --await-device-plugins (5 minutes).
+// assignments. Package devices chooses devices, calls the plugins (Allocate) and saves the assignment in the kubelet's
+// file. A pod whose plugin isn't registered waits for it, at most --await-device-plugins (5 minutes). Package assign
+// chooses CPUs for containers that have them to themselves, and moves all others to the rest.
 package resources

@@ -30,6 +30,7 @@ func Uses() []Use {
 
 		{"checkpoints/pods/*/allocation.json", []string{"resources/allocation.Manager.write"}, ledger},
 		{"device-plugins/kubelet_internal_checkpoint", []string{"resources/devices.write"}, deviceRecord},
+		{"cpu_manager_state", []string{"resources/assign.Manager.write"}, cpuRecord},
 		{"checkpoints/volumes/bindings.json", []string{"volume/binder.Binder.replace"}, claims},
 		{"pods/*/claims/*", []string{"volume/manager/volumestate.Holders.mark"}, claims},
 		{"pods/*/userns", []string{"runtime/userns.Manager.write"}, podFiles},
@@ -104,6 +105,7 @@ var (
 	ledger = Failure{"admission and running pods", "in-place resizes", "the pod's wait, or the agent's log"}
 
 	deviceRecord = Failure{"pods without devices", "containers with devices", "the pod's wait and event"}
+	cpuRecord    = Failure{"pods that share CPUs", "containers with CPUs to themselves", "the pod's wait and event"}
 	claims       = Failure{"running pods, pods without claims", "pods with claims", "the pod's wait and event"}
 	podFiles     = Failure{"running pods, with the old content of volumes", "starts of pods, updates of volumes",
 		"the pod's wait and event"}

@@ -145,8 +145,11 @@ func Ended(w *pod.Wait) string {
 // retry describes the failure because of which an action is retried.
 func retry(w *pod.Wait) string {
 	text := fmt.Sprintf("%s: %s", w.Reason, w.Message)
-	if w.For == pod.WaitForProcesses {
+	switch w.For {
+	case pod.WaitForProcesses:
 		return "waiting for processes: " + text
+	case pod.WaitForCPUs:
+		return "waiting for " + w.Message
 	}
 	if w.Action == pod.Allocate {
 		return "a resize waits: " + text
@@ -328,6 +331,8 @@ var advice = map[pod.Reason]string{
 	pod.ReasonOS:        labelsAdvice,
 	pod.ReasonOSLabel:   labelsAdvice,
 	pod.ReasonNodePorts: "use other host ports {spec}; or stop the pod that has them, {again}",
+	pod.ReasonSMTAlignmentError: "request a multiple of the CPUs per core {spec}; or stop other pods that have cores to " +
+		"themselves, {again}",
 	pod.ReasonEvicted: "free some of the resource that the message names (`deckhand node -o wide`), or " +
 		"request as much of it {spec} as the pod uses; if the message names a limit, raise it; {restart}",
 	pod.ReasonPreempting:   "a pod of higher priority took its resources: stop other pods, {again}",
