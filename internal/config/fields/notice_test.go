@@ -94,13 +94,13 @@ func TestNotActedOn(t *testing.T) {
 		{name: "all of it acted on", text: "imageMinimumGCAge: 5m\nclusterDNS: [10.0.0.10]", want: ""},
 		{name: "empty values", text: "evictionSoft: {}\ncpuManagerReconcilePeriod: 0s\nregisterWithTaints: []\nproviderID: \"\"\ntracing: {}\nrotateCertificates: false\nlogging: {options: {json: {infoBufferSize: \"0\"}}}", want: ""},
 		{name: "what is done anyway", text: "registerNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\ncgroupDriver: cgroupfs", want: ""},
-		{name: "and what isn't", text: "cgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\ncpuManagerPolicy: static",
+		{name: "and what isn't", text: "cgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\nmemoryManagerPolicy: Static",
 			want: `cgroupsPerQOS: this build always makes a control group for each QoS class and each pod
-cpuManagerPolicy: this build doesn't assign CPUs or memory to containers
+memoryManagerPolicy: this build doesn't assign memory to containers
 `},
 		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: ""},
-		{name: "in part", text: "maxPods: 250\nreservedSystemCPUs: \"0\"\nkubeReserved: {cpu: 100m}",
-			want: `reservedSystemCPUs: the number of these CPUs reduces the node's allocatable, but containers may still run on them
+		{name: "in part", text: "maxPods: 250\ncpuManagerPolicy: static\nkubeReserved: {cpu: 100m}",
+			want: `cpuManagerPolicy: a CPU that is taken offline isn't replaced before the agent starts again
 `},
 		{name: "a gate that is off", text: "memoryThrottlingFactor: 0.5\nlogging: {options: {json: {splitStream: true, infoBufferSize: 1Ki}}}", gates: "LoggingAlphaOptions",
 			want: "memoryThrottlingFactor: it needs the feature gate MemoryQoS\n"},

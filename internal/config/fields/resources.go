@@ -54,7 +54,8 @@ func reservations() []Field {
 func managers() []Field {
 	return []Field{
 		{Path: "cpuManagerPolicy", Package: "resources/assign",
-			Doc: "Whether Guaranteed containers that request whole CPUs have them to themselves: none, or static."},
+			Doc:    "Whether Guaranteed containers that request whole CPUs have them to themselves: none, or static.",
+			Partly: "a CPU that is taken offline isn't replaced before the agent starts again"},
 		{Path: "cpuManagerPolicyOptions", Package: "resources/assign", Default: "none",
 			Doc: `Finer points of the policy static, such as full-pcpus-only: "true".`},
 		{Path: "cpuManagerReconcilePeriod",

@@ -51,7 +51,7 @@ func TestEffectOfEachGateIsSaid(t *testing.T) {
 			switched = append(switched, g.Name)
 		}
 	}
-	if want := []string{gates.AllAlpha, gates.AllBeta, gates.ContainerCheckpoint, gates.MemoryQoS, gates.PreventStaticPodAPIReferences, gates.QOSReserved, gates.ReduceDefaultCrashLoopBackOffDecay, gates.ResourceHealthStatus, "RotateKubeletServerCertificate"}; !slices.Equal(switched, want) {
+	if want := []string{gates.AllAlpha, gates.AllBeta, "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", gates.ContainerCheckpoint, gates.DisableCPUQuotaWithExclusiveCPUs, gates.MemoryQoS, gates.PreventStaticPodAPIReferences, gates.QOSReserved, gates.ReduceDefaultCrashLoopBackOffDecay, gates.ResourceHealthStatus, "RotateKubeletServerCertificate"}; !slices.Equal(switched, want) {
 		t.Errorf("switched are %q, constants there are for %q", switched, want)
 	}
 }
