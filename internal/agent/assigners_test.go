@@ -125,7 +125,7 @@ func (f *furniture) Starting(context.Context, *v1.Pod, *v1.Container, string) (s
 	return func() {}, nil
 }
 
-func (f *furniture) Unthrottled(types.UID) bool { return false }
+func (f *furniture) Unthrottled(*v1.Pod) bool { return false }
 
 func (f *furniture) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) {
 	return "", ""

@@ -224,6 +224,7 @@ type follower struct {
 	additions *desired.Additions
 	claims    *binder.Binder
 	podsKnown func()
+	changed   func() // is called after each change of the desired set
 	wakes     *wakes
 	journal   *journal.Journal
 	collector *gc.Collector
@@ -260,6 +261,7 @@ func (f follower) run(ctx context.Context) error {
 			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
 			f.collector.Wake() // the set of wanted images wasn't complete before
 		}
+		f.changed()
 		last = set
 		select {
 		case <-ctx.Done():

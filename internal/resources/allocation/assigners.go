@@ -43,7 +43,7 @@ type Assigner interface {
 	// started it, or has failed to.
 	Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error)
 	// Unthrottled reports whether a CPU limit of the pod as a whole would throttle CPUs that are a container's own.
-	Unthrottled(types.UID) bool
+	Unthrottled(*v1.Pod) bool
 	// Fixes returns why the pod's allocation can't change from had to asks as long as the pod runs, and the detail for
 	// the meter; "" if it can.
 	Fixes(p *v1.Pod, had, asks *pod.Allocation) (why, detail string)
@@ -217,8 +217,8 @@ func (m *Manager) Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id s
 }
 
 // Unthrottled reports whether the pod as a whole has no CPU limit, as a container has CPUs of its own.
-func (m *Manager) Unthrottled(uid types.UID) bool {
-	return slices.ContainsFunc(m.conf.Assigners, func(a Assigner) bool { return a.Unthrottled(uid) })
+func (m *Manager) Unthrottled(p *v1.Pod) bool {
+	return slices.ContainsFunc(m.conf.Assigners, func(a Assigner) bool { return a.Unthrottled(p) })
 }
 
 // Health returns the health of a pod's assignments, by container (KEP-4680).

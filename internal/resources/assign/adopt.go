@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
@@ -35,7 +36,7 @@ const (
 
 // Difference is something that an earlier agent or kubelet left, and that isn't so any more.
 type Difference struct {
-	// Kind is "damaged", "policy", "recorded", "gone" or "shared".
+	// Kind is "damaged", "policy", "recorded", "request", "gone" or "shared".
 	Kind string `json:"kind"`
 	// Message says what differs, and what was done.
 	Message string `json:"message"`
@@ -47,8 +48,11 @@ func (m *Manager) Restore() error {
 	path := filepath.Join(m.conf.Dir, file)
 	checkpoint.Sweep(path)
 	text, err := safeopen.ReadRegular(path, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EIO), errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("read which CPUs containers have to themselves: %w", err) // the file may be good
 	}
 	var was *state.CPUs
 	if err == nil {
@@ -67,8 +71,13 @@ func (m *Manager) Restore() error {
 	if was.Policy == policyNone == m.conf.Static {
 		m.differ("policy", "the policy was %s", was.Policy)
 	}
+	if was.Policy == policyNone {
+		return nil
+	}
+	m.byID = was.ByID
 	for uid, of := range was.Of {
-		m.of[types.UID(uid)] = of
+		maps.DeleteFunc(of, func(_ string, set cpuset.CPUSet) bool { return set.IsEmpty() })
+		m.set(types.UID(uid), of)
 	}
 	return nil
 }
@@ -76,6 +85,9 @@ func (m *Manager) Restore() error {
 // differ records a difference. The caller holds the mutex, or is Restore.
 func (m *Manager) differ(kind, format string, args ...any) {
 	d := Difference{kind, fmt.Sprintf(format, args...)}
+	if slices.Contains(m.differences, d) {
+		return
+	}
 	m.conf.Log.Info("Which CPUs containers have to themselves differs from what was recorded", "difference", d.Kind,
 		"message", d.Message)
 	if len(m.differences) < maxDifferences {
@@ -94,23 +106,43 @@ func (m *Manager) Differences() []Difference {
 }
 
 // adopt finds out which CPUs running containers have to themselves, and records that. The cgroups of running containers
-// count more than the file, and the file more than a new choice.
-func (m *Manager) adopt(ctx context.Context) {
+// count more than the file, and the file more than a new choice. It returns false if the machine's CPUs can't be read.
+func (m *Manager) adopt(ctx context.Context) bool {
 	m.follow(ctx)
 	m.mu.Lock()
-	if err := m.look(); err != nil {
-		m.conf.Log.Error(err, "Can't find out which CPUs this machine has; no container gets CPUs to itself")
-	}
-	if !m.conf.Static {
+	err := m.readMachine()
+	switch {
+	case err != nil:
+	case !m.conf.Static:
 		m.of = map[types.UID]map[string]cpuset.CPUSet{}
-	} else {
+		for _, i := range m.instances { // an earlier agent may have been killed between a container's CPUs and its limit
+			i.behind = true
+		}
+	default:
+		for id, set := range m.byID {
+			if i := m.instances[id]; i != nil && !set.IsEmpty() {
+				m.give(i.owner, set)
+			}
+		}
 		m.settle()
 	}
-	m.count("")
 	m.mu.Unlock()
-	if err := m.save(); err != nil {
-		m.conf.Log.Error(err, "Which CPUs containers have to themselves isn't recorded; containers run on")
+	if err != nil {
+		m.conf.Log.Error(err, "Can't find out which CPUs this machine has; trying again")
+		return false
 	}
+	if m.conf.Static {
+		m.record()
+	}
+	return true
+}
+
+// give assigns CPUs to a container. The caller holds the mutex.
+func (m *Manager) give(of owner, set cpuset.CPUSet) {
+	if m.of[of.uid] == nil {
+		m.of[of.uid] = map[string]cpuset.CPUSet{}
+	}
+	m.of[of.uid][of.name] = set
 }
 
 // settle makes the assignments valid for this machine and its running containers. It may be called again. The caller
@@ -135,10 +167,8 @@ type settling struct {
 }
 
 func (s *settling) claim(of owner, set cpuset.CPUSet) {
-	if s.of[of.uid] == nil {
-		s.of[of.uid] = map[string]cpuset.CPUSet{}
-	}
-	s.of[of.uid][of.name], s.done[of] = set, true
+	s.give(of, set)
+	s.done[of] = true
 	s.used = s.used.Union(set)
 }
 
@@ -188,6 +218,10 @@ func (s *settling) keepRecorded() {
 			}
 			delete(s.of[uid], name)
 			i := s.running[of]
+			if i == nil && s.conf.Pod(uid) != nil && s.wants(of) != set.Size() {
+				s.differ("request", "container %s of pod %s had the CPUs %s, and wants %d", name, uid, set, s.wants(of))
+				continue
+			}
 			usable := online
 			if i == nil {
 				usable = online.Difference(s.reserved)
@@ -241,6 +275,7 @@ func (m *Manager) save() error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	m.mu.Lock()
+	m.count()
 	c := state.CPUManagerCheckpoint{PolicyName: policyNone, Entries: map[string]map[string]string{}}
 	if m.conf.Static {
 		c.PolicyName, c.DefaultCPUSet = policyStatic, m.shared().String()

@@ -24,11 +24,15 @@ type instance struct {
 	id string
 	// pod is the name of its pod.
 	pod string
-	// has are the CPUs that it runs on.
-	has cpuset.CPUSet
+	// has are the CPUs that it runs on; unread says that they aren't known: it may run on any.
+	has    cpuset.CPUSet
+	unread bool
+	// behind says that the agent has changed them itself, and that the runtime has to be told yet.
+	behind bool
 	// starting says that the runtime is starting it: it can't be moved before that has ended.
 	starting bool
-	// foreign says that an earlier agent started it, and that its pod isn't known yet: it keeps its CPUs.
+	// foreign says that an earlier agent started it, and that its pod isn't known yet: it keeps its CPUs, except those
+	// that others have to themselves.
 	foreign bool
 	// failed is why it couldn't be moved.
 	failed error
@@ -60,9 +64,14 @@ func (m *Manager) Run(ctx context.Context) error {
 		return nil
 	case <-m.conf.Synced:
 	}
-	m.adopt(ctx)
+	for !m.adopt(ctx) {
+		if !wake.Sleep(ctx, retryAfter) {
+			return nil
+		}
+	}
 	close(m.adopted)
 	for next := m.round(ctx); ; next = m.round(ctx) {
+		m.finish(next == 0)
 		var due <-chan time.Time
 		if next > 0 {
 			due = time.After(next)
@@ -80,21 +89,51 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Changed has to be called when containers have started or ended. It doesn't wait.
+// Changed has to be called when containers have started or ended, and when pods have become known. It doesn't wait.
 func (m *Manager) Changed() {
-	if m.conf.Static {
+	if m.active() {
 		m.grown.Wake()
 	}
+}
+
+// finish ends the return to the policy none, once all containers run on all CPUs: only then the file says so, as
+// another agent has to go on with it otherwise.
+func (m *Manager) finish(moved bool) {
+	m.mu.Lock()
+	done := m.undoes && moved
+	for _, i := range m.instances {
+		done = done && !i.foreign && !i.starting
+	}
+	m.mu.Unlock()
+	if !done {
+		return
+	}
+	if err := m.save(); err != nil {
+		m.conf.Log.Error(err, "Can't record that no container has CPUs to itself any more")
+		return
+	}
+	m.mu.Lock()
+	m.undoes = false
+	m.mu.Unlock()
 }
 
 // round moves all running containers that aren't on their CPUs. It returns when to try again; 0 for not before something
 // changes.
 func (m *Manager) round(ctx context.Context) time.Duration {
+	if m.dropUnknown("") {
+		m.record()
+	}
 	m.follow(ctx)
 	m.mu.Lock()
+	if shared := m.shared(); !shared.Equals(m.pool) { // somebody else may have changed the CPUs of containers meanwhile
+		m.pool = shared
+		for _, i := range m.instances {
+			i.unread = true
+		}
+	}
 	var sharing, alone []*instance
 	for _, i := range m.instances {
-		if i.starting || i.foreign || i.has.Equals(m.wanted(i.uid, i.name)) {
+		if i.starting || !i.unread && !i.behind && i.has.Equals(m.target(i)) {
 			continue
 		}
 		if _, own := m.of[i.uid][i.name]; own {
@@ -129,17 +168,41 @@ func (m *Manager) moveAll(ctx context.Context, list []*instance) bool {
 	return !failed.Load()
 }
 
+// target returns the CPUs that an instance should run on. The caller holds the mutex.
+func (m *Manager) target(i *instance) cpuset.CPUSet {
+	if _, own := m.of[i.uid][i.name]; !i.foreign || own {
+		return m.wanted(i.uid, i.name)
+	}
+	if left := i.has.Difference(m.exclusive()); !left.IsEmpty() {
+		return left
+	}
+	return i.has
+}
+
 // move moves one container to its CPUs, and reports whether it could. If the runtime can't, the agent changes the
 // cgroup itself, which fails only when the cgroup is gone.
 func (m *Manager) move(ctx context.Context, i *instance) bool {
+	before, readErr := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
 	m.mu.Lock()
-	set := m.wanted(i.uid, i.name)
+	if readErr == nil {
+		i.has, i.unread = before, false
+	}
+	set := m.target(i)
+	if set.IsEmpty() || readErr == nil && before.Equals(set) && !i.behind {
+		i.failed = nil
+		m.tell()
+		m.mu.Unlock()
+		return true
+	}
 	r := m.update(i)
 	m.mu.Unlock()
 	r.CpusetCpus = set.String()
 	within, cancel := context.WithTimeout(ctx, moveWithin)
 	err := m.conf.Runtime.UpdateContainerResources(within, i.id, r)
 	cancel()
+	if err != nil && ctx.Err() != nil {
+		return false // the next agent goes on
+	}
 	has, readErr := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
 	if readErr == nil && !has.Equals(set) {
 		if readErr = m.conf.Cgroups.SetCPUs(ctx, i.uid, i.id, set); readErr == nil {
@@ -151,20 +214,22 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 	switch {
 	case readErr == nil && has.Equals(set), errors.Is(readErr, fs.ErrNotExist) && err == nil:
 		// Runtimes with a kernel of their own have no cgroup here: their answer counts.
-		i.has, err = set, nil
+		i.has, i.unread, i.behind, err = set, false, err != nil, nil
 	case errors.Is(readErr, fs.ErrNotExist): // it has ended, or the runtime has to be asked again
 		err = errors.Join(err, readErr)
 	default:
 		err = errors.Join(err, readErr, fmt.Errorf("it runs on the CPUs %s", listed(has)))
-		i.has = has
+		i.has, i.unread = has, readErr != nil
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && (i.failed == nil || i.failed.Error() != err.Error()) {
 		m.conf.Log.Error(err, "A container can't be moved to other CPUs; trying again", "podUID", i.uid,
 			"containerName", i.name, "containerID", i.id, "cpus", set.String())
 	}
 	i.failed = err
-	m.tell()
-	return err == nil
+	if err == nil || !has.Equals(before) {
+		m.tell()
+	}
+	return err == nil && !i.behind
 }
 
 // update returns what changes of an instance besides its CPUs: its CPU limit, if it has CPUs to itself from now on or
@@ -190,12 +255,11 @@ func (m *Manager) tell() {
 
 // follow updates the list of instances by what the runtime has.
 func (m *Manager) follow(ctx context.Context) {
-	all := m.conf.Observed()
 	runs := map[string]bool{}
 	var unknown []*instance
 	known := false
 	m.mu.Lock()
-	for _, o := range all {
+	for _, o := range m.conf.Observed() { // under the mutex: an instance that has started meanwhile isn't taken for ended
 		for n := range o.Containers {
 			c := &o.Containers[n]
 			if c.Ended() {
@@ -210,7 +274,9 @@ func (m *Manager) follow(ctx context.Context) {
 				}
 				continue
 			}
-			unknown = append(unknown, &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name})
+			i := &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name, unread: true, foreign: m.conf.Pod(o.UID) == nil}
+			m.instances[c.ID] = i
+			unknown = append(unknown, i)
 		}
 	}
 	ended := false
@@ -227,10 +293,8 @@ func (m *Manager) follow(ctx context.Context) {
 		m.settle()
 	}
 	m.mu.Unlock()
-	if known {
-		if err := m.save(); err != nil {
-			m.conf.Log.Error(err, "Which CPUs containers have to themselves isn't recorded; containers run on")
-		}
+	if known && m.conf.Static {
+		m.record()
 	}
 	for _, i := range unknown {
 		has, err := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
@@ -239,11 +303,16 @@ func (m *Manager) follow(ctx context.Context) {
 				"containerName", i.name, "containerID", i.id)
 		}
 		m.mu.Lock()
-		if i.has = has; m.instances[i.id] == nil {
-			i.foreign = m.conf.Pod(i.uid) == nil
-			m.instances[i.id] = i
-		}
+		i.has, i.unread = has, err != nil
 		m.mu.Unlock()
+	}
+}
+
+// record records the assignments. An error is only logged: a restart finds the CPUs of running containers by their
+// cgroups.
+func (m *Manager) record() {
+	if err := m.save(); err != nil {
+		m.conf.Log.Error(err, "Which CPUs containers have to themselves isn't recorded; containers run on")
 	}
 }
 
@@ -261,7 +330,7 @@ func (m *Manager) runs(of owner) bool {
 // does.
 func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error {
 	limit := time.After(clearWithin)
-	for {
+	for wakes := m.shrunk.Wake; ; wakes = func() {} {
 		m.follow(ctx)
 		m.mu.Lock()
 		other, moved := m.other(of, set), m.moved
@@ -269,7 +338,7 @@ func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error 
 		if other == nil {
 			return nil
 		}
-		m.shrunk.Wake()
+		wakes() // once: a move that failed is tried again later
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -286,7 +355,7 @@ func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error 
 func (m *Manager) other(of owner, set cpuset.CPUSet) *instance {
 	var first *instance
 	for _, i := range m.instances {
-		if i.owner != of && !i.has.Intersection(set).IsEmpty() && (first == nil || i.id < first.id) {
+		if i.owner != of && (i.unread || !i.has.Intersection(set).IsEmpty()) && (first == nil || i.id < first.id) {
 			first = i
 		}
 	}
@@ -312,10 +381,17 @@ func (m *Manager) Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id s
 			m.mu.Unlock()
 			return func() { m.started(id) }, nil
 		}
+		own := m.of[of.uid][of.name].Equals(set)
+		r := m.update(&instance{owner: of})
 		m.mu.Unlock()
+		if own {
+			if err := m.clear(ctx, of, set); err != nil {
+				return nil, err
+			}
+		}
+		r.CpusetCpus = set.String()
 		within, cancel := context.WithTimeout(ctx, moveWithin)
-		err := m.conf.Runtime.UpdateContainerResources(within, id,
-			&runtimeapi.LinuxContainerResources{CpusetCpus: set.String()})
+		err := m.conf.Runtime.UpdateContainerResources(within, id, r)
 		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("container %s can't get the CPUs %s: %w", c.Name, set, err)

@@ -110,10 +110,14 @@ type Manager struct {
 	reserved cpuset.CPUSet
 	// of are the CPUs of containers, by pod and name.
 	of map[types.UID]map[string]cpuset.CPUSet
+	// byID are CPUs in a file of Kubernetes before 1.18, by the ID of the container.
+	byID map[string]cpuset.CPUSet
 	// created are the CPUs that a container's next instance was created with; instances are those that run or start, by
 	// ID.
 	created   map[owner]cpuset.CPUSet
 	instances map[string]*instance
+	// pool are the shared CPUs of the last round.
+	pool cpuset.CPUSet
 	// moved is closed and replaced when instances have got other CPUs, or have ended.
 	moved chan struct{}
 	// differences are what this agent found.
@@ -190,34 +194,43 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	if err := m.await(ctx); err != nil {
 		return err
 	}
+	return m.assign(ctx, p, list, "")
+}
+
+// assign chooses CPUs for the pod's containers that have none, and other ones for the container anew, if it isn't empty.
+func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, anew string) error {
 	m.assigning.Lock()
 	defer m.assigning.Unlock()
-	m.dropUnknown(p.UID)
+	dropped := m.dropUnknown(p.UID)
+	m.follow(ctx)
 	m.mu.Lock()
-	before := m.of[p.UID]
-	if m.hasAll(p.UID, list) {
+	before := maps.Clone(m.of[p.UID])
+	if delete(m.of[p.UID], anew); m.hasAll(p.UID, list) {
 		m.mu.Unlock()
+		if dropped {
+			m.record()
+			m.grown.Wake()
+		}
 		return nil
 	}
-	err := m.look()
+	err := m.readMachine()
 	if err == nil {
 		err = m.choose(p.UID, list)
 	}
 	m.mu.Unlock()
 	if err == nil {
-		if err = m.save(); err != nil {
-			m.mu.Lock()
-			m.set(p.UID, before)
-			m.mu.Unlock()
-		}
+		err = m.save()
+	}
+	if err != nil {
+		m.mu.Lock()
+		m.set(p.UID, before)
+		m.mu.Unlock()
 	}
 	for range list {
 		m.conf.Meter.Pinned(err != nil)
 	}
 	if err == nil {
-		m.mu.Lock()
-		m.count(p.UID)
-		m.mu.Unlock()
+		m.countAligned(p.UID)
 		m.shrunk.Wake()
 	}
 	return err
@@ -237,8 +250,8 @@ func (m *Manager) set(uid types.UID, of map[string]cpuset.CPUSet) {
 	m.of[uid] = of
 }
 
-// look reads the present state of the machine. The caller holds the mutex.
-func (m *Manager) look() error {
+// readMachine reads the present state of the machine. The caller holds the mutex.
+func (m *Manager) readMachine() error {
 	now, err := m.conf.Machine()
 	if err != nil {
 		return err
@@ -367,8 +380,8 @@ func listed(set cpuset.CPUSet) string {
 }
 
 // dropUnknown frees the CPUs of pods that shouldn't run and have nothing left in the runtime, except those of one pod: a
-// kubelet's file contains such pods until it needs their CPUs.
-func (m *Manager) dropUnknown(but types.UID) {
+// kubelet's file contains such pods until it needs their CPUs. It reports whether there were any.
+func (m *Manager) dropUnknown(but types.UID) (dropped bool) {
 	m.mu.Lock()
 	uids := slices.Collect(maps.Keys(m.of))
 	m.mu.Unlock()
@@ -377,8 +390,10 @@ func (m *Manager) dropUnknown(but types.UID) {
 			m.mu.Lock()
 			delete(m.of, uid)
 			m.mu.Unlock()
+			dropped = true
 		}
 	}
+	return dropped
 }
 
 // Awaits returns nil: no plugin has to register.
@@ -435,25 +450,34 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 	if err := m.await(ctx); err != nil {
 		return err
 	}
-	own, wants := m.Own(p.UID, c.Name), slices.ContainsFunc(asks(p), func(a ask) bool { return a.container == c.Name })
-	if wants && !m.usable(p.UID, c.Name) {
-		if err := m.again(ctx, p, c.Name); err != nil {
+	m.follow(ctx)
+	of := owner{p.UID, c.Name}
+	for _, a := range asks(p) {
+		if a.container != c.Name || m.usable(of, a.count) {
+			continue
+		}
+		if err := m.replan(ctx, p, c.Name); err != nil {
 			return err
 		}
-		own = m.Own(p.UID, c.Name)
 	}
-	if !own.IsEmpty() {
-		if err := m.clear(ctx, owner{p.UID, c.Name}, own); err != nil {
-			return err
+	for {
+		own := m.Own(p.UID, c.Name)
+		if !own.IsEmpty() {
+			if err := m.clear(ctx, of, own); err != nil {
+				return err
+			}
 		}
-		to.Assignment.NoQuota = !m.conf.KeepQuota
+		m.mu.Lock()
+		if m.of[p.UID][c.Name].Equals(own) { // it may have changed meanwhile
+			set := m.wanted(p.UID, c.Name)
+			m.created[of] = set
+			m.mu.Unlock()
+			to.Assignment = translate.Assignment{CPUs: set.String(), Mems: to.Assignment.Mems,
+				NoQuota: !own.IsEmpty() && !m.conf.KeepQuota}
+			return nil
+		}
+		m.mu.Unlock()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	set := m.wanted(p.UID, c.Name)
-	m.created[owner{p.UID, c.Name}] = set
-	to.Assignment.CPUs = set.String()
-	return nil
 }
 
 // Own returns the CPUs that a container has to itself; none for others.
@@ -463,11 +487,10 @@ func (m *Manager) Own(uid types.UID, container string) cpuset.CPUSet {
 	return m.of[uid][container]
 }
 
-// Unthrottled reports whether a container of the pod has CPUs to itself without a limit: then the pod has none either.
-func (m *Manager) Unthrottled(uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.of[uid]) > 0 && m.conf.Static && !m.conf.KeepQuota
+// Unthrottled reports whether a container of the pod is to have CPUs to itself without a limit: then the pod has none
+// either.
+func (m *Manager) Unthrottled(p *v1.Pod) bool {
+	return m.conf.Static && !m.conf.KeepQuota && len(asks(p)) > 0
 }
 
 // wanted returns the CPUs that a container should run on. The caller holds the mutex.
@@ -480,28 +503,29 @@ func (m *Manager) wanted(uid types.UID, container string) cpuset.CPUSet {
 
 // usable reports whether a container that doesn't run can start with the CPUs that it has: a CPU that is reserved by now
 // or offline isn't.
-func (m *Manager) usable(uid types.UID, container string) bool {
+func (m *Manager) usable(of owner, count int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	set, ok := m.of[uid][container]
-	return ok && set.IsSubsetOf(m.machine.Online().Difference(m.reserved)) || m.runs(owner{uid, container})
+	set := m.of[of.uid][of.name]
+	return set.Size() == count && set.IsSubsetOf(m.machine.Online().Difference(m.reserved)) || m.runs(of)
 }
 
-// again chooses other CPUs for a container of an admitted pod. If there are none, the container shares CPUs rather than
+// replan chooses other CPUs for a container of an admitted pod. If there are none, the container shares CPUs rather than
 // staying away: an admitted pod isn't rejected.
-func (m *Manager) again(ctx context.Context, p *v1.Pod, container string) error {
+func (m *Manager) replan(ctx context.Context, p *v1.Pod, container string) error {
+	err := m.assign(ctx, p, asks(p), container)
+	f, ok := err.(*pod.Failure)
+	if !ok {
+		return err
+	}
+	m.conf.Log.Info("A container shares CPUs, as there are none that it could have to itself", "podUID", p.UID,
+		"containerName", container, "err", f.Message)
 	m.mu.Lock()
-	of := maps.Clone(m.of[p.UID])
+	of := m.of[p.UID]
 	delete(of, container)
 	m.set(p.UID, of)
 	m.mu.Unlock()
-	err := m.Assign(ctx, p)
-	if f, ok := err.(*pod.Failure); ok {
-		m.conf.Log.Info("A container shares CPUs, as there are none that it could have to itself", "podUID", p.UID,
-			"containerName", container, "why", f.Message)
-		return m.save()
-	}
-	return err
+	return m.save()
 }
 
 // Allocatable returns the CPUs that containers can have to themselves, in use or not.
@@ -514,8 +538,8 @@ func (m *Manager) Allocatable() cpuset.CPUSet {
 	return m.machine.Online().Difference(m.reserved)
 }
 
-// count tells the meter how many CPUs are shared. The caller holds the mutex.
-func (m *Manager) count(added types.UID) {
+// count passes the numbers of CPUs to the meter. The caller holds the mutex.
+func (m *Manager) count() {
 	exclusive := m.exclusive()
 	byNode := map[int]int{}
 	for _, n := range m.machine.Nodes {
@@ -527,6 +551,12 @@ func (m *Manager) count(added types.UID) {
 		}
 	}
 	m.conf.Meter.CPUs(m.shared().Difference(m.reserved).Size(), byNode)
+}
+
+// countAligned passes to the meter whether a pod's CPUs are aligned.
+func (m *Manager) countAligned(added types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, set := range m.of[added] {
 		m.conf.Meter.Aligned("physical_cpu", cpu.WholeCores(&m.machine, set).Equals(set))
 		if m.conf.ByCache {

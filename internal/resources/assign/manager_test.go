@@ -42,6 +42,7 @@ type host struct {
 	runs   map[string]*container
 	hangs  bool // whether the runtime answers
 	broken bool // whether cgroups can't be changed
+	blind  bool // whether containers have no cgroups here
 	calls  []string
 	pinned []bool
 }
@@ -154,7 +155,7 @@ func (h *host) UpdateContainerResources(ctx context.Context, id string, r *runti
 func (h *host) CPUs(_ context.Context, _ types.UID, id string) (cpuset.CPUSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c := h.runs[id]; c != nil {
+	if c := h.runs[id]; c != nil && !h.blind {
 		return c.cpus, nil
 	}
 	return cpuset.New(), fs.ErrNotExist
@@ -452,6 +453,12 @@ func TestAdopt(t *testing.T) {
 			want: []string{"burst/a=0,2,4-7", "own/a=1,3"}, file2: []string{"static", "0,2,4-7", "own/a=1,3"}, replaced: 1},
 		"nothing runs, a CPU is reserved by now": {file: entries("0,3"), runs: map[string]string{"burst": "0-7"},
 			want: []string{"burst/a=0-7"}, file2: []string{"static", "0-7"}, replaced: 1},
+		"the pod wants more by now": {file: entries("3"), runs: map[string]string{"burst": "0-7"},
+			want: []string{"burst/a=0-7"}, file2: []string{"static", "0-7"}, replaced: 1},
+		"an entry without CPUs": {file: entries(""), runs: map[string]string{"burst": "0-7"},
+			want: []string{"burst/a=0-7"}, file2: []string{"static", "0-7"}},
+		"more CPUs than fit into memory": {text: `{"policyName":"static","defaultCpuSet":"0-9999999999","checksum":0}`, runs: map[string]string{"burst": "0-7"},
+			want: []string{"burst/a=0-7"}, file2: []string{"static", "0-7"}, replaced: 1},
 		"the policy is none": {file: entries("2-3"), none: true, runs: map[string]string{"own": "2-3", "burst": "0-1,4-7"},
 			want: []string{"burst/a=0-7", "own/a=0-7"}, file2: []string{"none", ""}, replaced: 1},
 	} {
@@ -504,6 +511,66 @@ func TestUnknownPods(t *testing.T) {
 		h.Changed()
 		h.runsOn("when it is known", "own/a=4-5")
 		h.equal("the file", h.recorded(), "static", "0-3,6-7", "own/a=4-5")
+	})
+}
+
+// A container of a pod that isn't known leaves CPUs that another one gets to itself, and only these.
+func TestUnknownPodMakesRoom(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.runs["burst/a"] = &container{"burst", "a", set(t, "0-5"), pod.ContainerRunning}
+		h.start()
+		h.run(h.want("own", "a=2"), "a")
+		h.runsOn("its CPUs are another's", "burst/a=0-1,4-5", "own/a=2-3")
+	})
+}
+
+// If an agent is killed while it gives all CPUs back to all containers, the next one goes on with it.
+func TestKilledOnTheWayToNone(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		file := entries("2-3")
+		text, err := file.Encode()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(h.dir, "cpu_manager_state"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.want("own", "a=2")
+		h.runs["own/a"] = &container{"own", "a", set(t, "2-3"), pod.ContainerRunning}
+		h.conf.Static, h.hangs, h.broken = false, true, true
+		h.start()
+		time.Sleep(time.Minute)
+		h.equal("nothing could be changed", h.recorded(), "static", "0-1,4-7", "own/a=2-3")
+		h.mu.Lock()
+		h.hangs, h.broken = false, false
+		h.mu.Unlock()
+		h.start()
+		h.runsOn("after another start", "own/a=0-7")
+		h.equal("its limit is in force again", h.made(), "own/a on 0-7 with its limit")
+		h.equal("the file", h.recorded(), "none", "")
+	})
+}
+
+// A container whose CPUs can't be read may run on any: a start waits until it has been moved.
+func TestUnreadableCPUs(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.want("burst", "a=1")
+		h.runs["burst/a"] = &container{"burst", "a", set(t, "0-7"), pod.ContainerRunning}
+		h.blind, h.hangs, h.broken = true, true, true
+		h.start()
+		own := h.want("own", "a=2")
+		if err := h.Assign(t.Context(), own); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.create(own, "a"); err == nil || !strings.Contains(err.Error(), "container a of pod burst") {
+			t.Error("it starts on CPUs that are perhaps in use:", err)
+		}
+		h.mu.Lock()
+		h.hangs = false
+		h.mu.Unlock()
+		if _, err := h.create(own, "a"); err != nil {
+			t.Error("the runtime's answer counts:", err)
+		}
 	})
 }
 

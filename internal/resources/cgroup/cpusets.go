@@ -35,8 +35,8 @@ func (m *Manager) CPUs(ctx context.Context, uid types.UID, container string) (cp
 	return readCPUs(filepath.Join(dir, name))
 }
 
-// SetCPUs changes the CPUs of a container's group. On cgroup v1, groups that the container has made in it come first,
-// as they must not have more.
+// SetCPUs changes the CPUs of a container's group. On cgroup v1, groups that the container has made in it must not have
+// more: the group first gets the new CPUs in addition, then those groups change, and the group loses the old ones.
 func (m *Manager) SetCPUs(ctx context.Context, uid types.UID, container string, set cpuset.CPUSet) error {
 	dir, v2, err := m.cpusetDir(ctx, uid, container)
 	if err != nil {
@@ -47,11 +47,26 @@ func (m *Manager) SetCPUs(ctx context.Context, uid types.UID, container string, 
 		if err != nil {
 			return err
 		}
-		for _, g := range slices.Backward(groups[min(1, len(groups)):]) {
+		var tooMuch []string
+		for _, g := range groups[min(1, len(groups)):] {
 			if has, err := readCPUs(filepath.Join(g, cpusFile)); err == nil && !has.IsSubsetOf(set) {
-				if err := writeFile(filepath.Join(g, cpusFile), set.String()); err != nil {
+				tooMuch = append(tooMuch, g)
+			}
+		}
+		if len(tooMuch) > 0 {
+			for _, g := range append([]string{dir}, tooMuch...) { // parents first
+				has, err := readCPUs(filepath.Join(g, cpusFile))
+				if err == nil {
+					err = writeFile(filepath.Join(g, cpusFile), has.Union(set).String())
+				}
+				if err != nil {
 					return err
 				}
+			}
+		}
+		for _, g := range slices.Backward(tooMuch) {
+			if err := writeFile(filepath.Join(g, cpusFile), set.String()); err != nil {
+				return err
 			}
 		}
 	}

@@ -458,7 +458,7 @@ func (m *Manager) Starting(context.Context, *v1.Pod, *v1.Container, string) (sta
 }
 
 // Unthrottled returns false: devices need no CPU time of their own.
-func (m *Manager) Unthrottled(types.UID) bool { return false }
+func (m *Manager) Unthrottled(*v1.Pod) bool { return false }
 
 // Fixes returns nothing: extended resources can't be resized anyway.
 func (m *Manager) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) {

@@ -125,7 +125,7 @@ type Allocations interface {
 	// Starting is called right before the container with this ID starts, and started afterwards.
 	Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error)
 	// Unthrottled says that the pod as a whole has no CPU limit, as a container has CPUs of its own.
-	Unthrottled(types.UID) bool
+	Unthrottled(*v1.Pod) bool
 	// MarkActuated says that the pod's allocation is in force.
 	MarkActuated(types.UID)
 	// MarkFailed says that the pod's allocation couldn't be put in force.
@@ -459,7 +459,7 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 // limits returns the limits of the pod's cgroup.
 func (r *Executor) limits(p *v1.Pod, a *pod.Allocation) allocated.Limits {
 	l := allocated.PodLimits(p, a)
-	if r.cfg.Allocations.Unthrottled(p.UID) {
+	if r.cfg.Allocations.Unthrottled(p) {
 		l.CPULimitMilli = 0
 	}
 	return l

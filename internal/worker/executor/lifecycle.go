@@ -63,7 +63,7 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 	// The runtime's answer is only logged and doesn't hold up the resize (CRI UpdatePodSandboxResources).
 	if o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources),
-			r.cfg.Allocations.Unthrottled(p.UID))
+			r.cfg.Allocations.Unthrottled(p))
 		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil &&
 			!cri.IsUnimplemented(err) && ctx.Err() == nil {
 			r.cfg.Log.Error(err, "UpdatePodSandboxResources failed; continuing the resize",

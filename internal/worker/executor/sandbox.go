@@ -77,7 +77,7 @@ func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Ra
 	if in.Users, err = usersOf(p, users); err != nil {
 		return nil, err
 	}
-	in.Pod, in.CgroupParent, in.Unthrottled = p, r.cfg.Cgroups.CgroupParent(p), r.cfg.Allocations.Unthrottled(p.UID)
+	in.Pod, in.CgroupParent, in.Unthrottled = p, r.cfg.Cgroups.CgroupParent(p), r.cfg.Allocations.Unthrottled(p)
 	return translate.SandboxConfig(r.cfg.Settings(), in)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,7 +73,10 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 	c := &CPUs{Policy: file.PolicyName, Of: map[string]map[string]cpuset.CPUSet{}, ByID: map[string]cpuset.CPUSet{}}
 	var errs []error
 	parse := func(list string) cpuset.CPUSet {
-		set, err := cpuset.Parse(list)
+		set, err := cpuset.New(), checkList(list)
+		if err == nil {
+			set, err = cpuset.Parse(list)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("the CPUs %q: %w", list, err))
 		}
@@ -112,6 +116,19 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 		return nil, errors.Join(errs...)
 	}
 	return c, nil
+}
+
+// maxCPUs bounds the IDs of CPUs: no kernel has more CPUs, and to expand "0-9999999999" takes all memory.
+const maxCPUs = 8192
+
+// checkList fails for a list with an ID that no CPU has.
+func checkList(list string) error {
+	for _, id := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '-' }) {
+		if n, err := strconv.Atoi(strings.TrimSpace(id)); err != nil || n >= maxCPUs {
+			return fmt.Errorf("%q is no CPU", id)
+		}
+	}
+	return nil
 }
 
 // MemoryManagerCheckpoint is the content of memory_manager_state.
