@@ -287,6 +287,9 @@ const (
 	// because it became read-only: no pod starts. Or writes don't return: pods wait if their state has to be on disk.
 	// Running pods run on.
 	ReasonStorageFailed Reason = "StorageFailed"
+	// ReasonResourceStateReplanned: CPUs that containers have to themselves aren't what was recorded; the message says what
+	// differs, and what was done.
+	ReasonResourceStateReplanned Reason = "ResourceStateReplanned"
 	// ReasonStorageFull: a write failed because a disk of the node is full, has no free inode, or a quota is used up.
 	// Running pods run on; other pods wait for free space.
 	ReasonStorageFull Reason = "StorageFull"

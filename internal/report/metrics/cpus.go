@@ -13,6 +13,7 @@ type CPUs struct {
 	exclusive        prometheus.Gauge
 	byNode           *prometheus.GaugeVec
 	aligned, failed  *prometheus.CounterVec
+	replans          *prometheus.CounterVec
 }
 
 func newCPUs(f factory) *CPUs {
@@ -33,6 +34,9 @@ func newCPUs(f factory) *CPUs {
 		failed: f.counterVec("kubelet_container_aligned_compute_resources_failure_count",
 			"Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
 			"scope", "boundary"),
+		replans: f.counterVec("deckhand_resource_state_replans_total",
+			"Differences that the agent found between what a state file of the kubelet's records and what is.", "file",
+			"difference"),
 	}
 	for _, boundary := range []string{"physical_cpu", "uncore_cache"} {
 		c.aligned.WithLabelValues("container", boundary)
@@ -67,4 +71,9 @@ func (c *CPUs) Aligned(boundary string, ok bool) {
 	} else {
 		c.failed.WithLabelValues("container", boundary).Inc()
 	}
+}
+
+// Replanned records a difference between what was recorded of CPUs and what is.
+func (c *CPUs) Replanned(difference string) {
+	c.replans.WithLabelValues("cpu_manager_state", difference).Inc()
 }

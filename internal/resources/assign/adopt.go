@@ -11,12 +11,14 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/resources/assign/cpu"
 	"github.com/deckhand-node/deckhand/internal/resources/assign/state"
 )
@@ -90,6 +92,8 @@ func (m *Manager) differ(kind, format string, args ...any) {
 	}
 	m.conf.Log.Info("Which CPUs containers have to themselves differs from what was recorded", "difference", d.Kind,
 		"message", d.Message)
+	m.conf.Meter.Replanned(kind)
+	m.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonResourceStateReplanned, file+": "+d.Message)
 	if len(m.differences) < maxDifferences {
 		m.differences = append(m.differences, d)
 	}

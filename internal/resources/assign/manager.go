@@ -48,6 +48,7 @@ type Config struct {
 	Runtime Runtime
 	Cgroups Cgroups
 	Meter   Meter
+	Events  Events
 	// Writes follows writes of the file.
 	Writes *room.Writes
 	Log    logr.Logger
@@ -79,6 +80,11 @@ type Cgroups interface {
 	SetCPUs(ctx context.Context, pod types.UID, container string, set cpuset.CPUSet) error
 }
 
+// Events records events of the node.
+type Events interface {
+	NodeEvent(eventType string, reason pod.Reason, message string)
+}
+
 // Meter counts assignments. It must not wait for the Manager.
 type Meter interface {
 	// Pinned is called for each container that was to get CPUs to itself.
@@ -86,6 +92,8 @@ type Meter interface {
 	// CPUs is called with the number of shared CPUs that aren't reserved, and of those that containers have to
 	// themselves, by NUMA node.
 	CPUs(shared int, exclusive map[int]int)
+	// Replanned is called for each difference between what was recorded and what is, by its kind.
+	Replanned(difference string)
 	// Aligned is called for each container with CPUs of its own, with whether they are aligned to the boundary
 	// ("physical_cpu", "uncore_cache").
 	Aligned(boundary string, ok bool)

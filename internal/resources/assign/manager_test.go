@@ -74,7 +74,7 @@ func newHost(t *testing.T) *host {
 	close(synced)
 	h.conf = Config{Dir: h.dir, Policy: Policy{Static: true, Reserved: func(*topology.Machine) cpuset.CPUSet { return cpuset.New(0) }},
 		Machine: func() (topology.Machine, error) { return machine, nil }, Pod: h.pod, Known: h.known, Observed: h.observed, Synced: synced,
-		Runtime: h, Cgroups: h, Meter: meter{h}, Log: testr.New(t), Shared: func(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources {
+		Runtime: h, Cgroups: h, Meter: meter{h}, Events: meter{h}, Log: testr.New(t), Shared: func(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources {
 			return &runtimeapi.LinuxContainerResources{CpuQuota: 7}
 		}}
 	return h
@@ -181,7 +181,15 @@ type meter struct{ *host }
 
 func (m meter) Pinned(failed bool)  { m.pinned = append(m.pinned, failed) }
 func (meter) CPUs(int, map[int]int) {}
+func (meter) Replanned(string)      {}
 func (meter) Aligned(string, bool)  {}
+
+// NodeEvent checks that an event says something.
+func (m meter) NodeEvent(_ string, reason pod.Reason, message string) {
+	if reason != pod.ReasonResourceStateReplanned || !strings.HasPrefix(message, "cpu_manager_state: ") {
+		m.t.Errorf("event %s: %s", reason, message)
+	}
+}
 
 // made are the changes of containers since the last call.
 func (h *host) made() (calls []string) {

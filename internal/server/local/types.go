@@ -197,6 +197,10 @@ type Node struct {
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
 	// Evictions says how far the node is from evicting pods; missing from an agent of an earlier version.
 	Evictions *Evictions `json:"evictions,omitempty"`
+	// CPUs are the node's CPUs by their use; missing unless cpuManagerPolicy is static.
+	CPUs []NodeCPUs `json:"cpus,omitempty"`
+	// CPUDifferences are what the agent found to be different from the record of earlier agents.
+	CPUDifferences []string `json:"cpuDifferences,omitempty"`
 	// Problems are the problems of manifests, of full disks, of memory, and of files that can't be watched.
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are the pods with allocated resources, sorted by namespace and name.
@@ -247,6 +251,20 @@ type EvictionRank struct {
 	// of the resource.
 	Used    int64  `json:"used"`
 	Request *int64 `json:"request,omitempty"`
+}
+
+// NodeCPUs are CPUs of one NUMA node that are used alike.
+type NodeCPUs struct {
+	Node int `json:"numaNode"`
+	// CPUs are a list as in cpuset(7), "0-3,8".
+	CPUs string `json:"cpus"`
+	// Use is Shared, Own, Reserved or Isolated. Only Own ones have a container.
+	Use       string `json:"use"`
+	Namespace string `json:"namespace,omitempty"`
+	// Name is empty for a pod that no source has any more, or not yet.
+	Name      string    `json:"name,omitempty"`
+	UID       types.UID `json:"uid,omitempty"`
+	Container string    `json:"container,omitempty"`
 }
 
 // NodePod is the resources of the node that are allocated to one pod.

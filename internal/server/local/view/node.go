@@ -10,6 +10,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/assign"
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -53,7 +54,25 @@ func (v View) Node(ctx context.Context) (local.Node, error) {
 	slices.SortFunc(n.Pods, func(a, b local.NodePod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
+	n.CPUs, n.CPUDifferences = cpusOf(v.conf.CPUs(), n.Pods)
 	return n, nil
+}
+
+func cpusOf(s *assign.Status, pods []local.NodePod) (list []local.NodeCPUs, differences []string) {
+	if s == nil {
+		return nil, nil
+	}
+	for _, u := range s.Uses {
+		c := local.NodeCPUs{Node: u.Node, CPUs: u.CPUs.String(), Use: string(u.Kind), UID: u.UID, Container: u.Container}
+		if i := slices.IndexFunc(pods, func(p local.NodePod) bool { return p.UID == u.UID }); i >= 0 {
+			c.Namespace, c.Name = pods[i].Namespace, pods[i].Name
+		}
+		list = append(list, c)
+	}
+	for _, d := range s.Differences {
+		differences = append(differences, d.Message)
+	}
+	return list, differences
 }
 
 func evictionsOf(s pressure.Status, now time.Time) *local.Evictions {

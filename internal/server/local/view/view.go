@@ -32,6 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/assign"
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
@@ -97,6 +98,8 @@ type Config struct {
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
+	// CPUs returns which CPUs are whose; nil if containers have none to themselves.
+	CPUs func() *assign.Status
 	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among the pods that would be
 	// evicted; nil if the pod wouldn't be.
 	Pressure func() pressure.Status
