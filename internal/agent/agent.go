@@ -271,7 +271,8 @@ func (p parts) modules() []modules.Module {
 		only(!p.o.StopAll, sources...),
 		[]modules.Module{
 			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.work.additions,
-				claims: p.vol.claims, podsKnown: p.vol.volumes.PodsKnown, changed: p.res.cpus.Changed, wakes: p.wakes, journal: p.work.diaries,
+				claims: p.vol.claims, podsKnown: p.vol.volumes.PodsKnown, changed: p.res.cpus.Changed,
+				wakes: p.wakes, journal: p.work.diaries,
 				collector: p.img.collector, log: log}.run},
 			{Name: "reports on manifests", Run: p.serve.announcer.Run},
 			{Name: "memory", Run: releaseAtRest(p.statuses.Watch, debug.FreeOSMemory)},

@@ -42,7 +42,8 @@ func newResources(b *foundation, r *runtimeParts, d *desiredParts) (*resourcePar
 		return nil, err
 	}
 	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: policy, Machine: machine,
-		Pod: s.podOf(d.Merger), Known: known, Observed: r.seen.All, Shared: r.host.shared, Synced: r.seen.Synced(), Runtime: r.conn,
+		Pod: s.podOf(d.Merger), Known: known, Observed: r.seen.All, Shared: r.host.shared, Synced: r.seen.Synced(),
+		Runtime: r.conn,
 		Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Events: b.node, Writes: b.writes, Log: b.log.WithName("cpus")})
 	s.allocations = b.by.ledger(allocation.Config{
 		Store: s.records, Allocatable: r.host.allocatable(), Wake: b.wakes.Wake, Meter: b.meter.Resources,

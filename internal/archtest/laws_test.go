@@ -87,7 +87,7 @@ var wings = []wing{
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
 		". allocation assign/align assign/state cgroup/counters devices storagelimits",
 		"assign/cpu assign/memory cgroup/tree", // give hints to align; tree reads the counters of the groups that it finds
-		"cgroup stats",                         // stats measures layers as storagelimits does
+		"assign cgroup stats",                  // stats measures layers as storagelimits does
 		"pressure",
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{

@@ -287,8 +287,8 @@ const (
 	// because it became read-only: no pod starts. Or writes don't return: pods wait if their state has to be on disk.
 	// Running pods run on.
 	ReasonStorageFailed Reason = "StorageFailed"
-	// ReasonResourceStateReplanned: CPUs that containers have to themselves aren't what was recorded; the message says what
-	// differs, and what was done.
+	// ReasonResourceStateReplanned: the CPUs that containers have to themselves differ from the record of earlier
+	// agents; the message names the difference and its consequence.
 	ReasonResourceStateReplanned Reason = "ResourceStateReplanned"
 	// ReasonStorageFull: a write failed because a disk of the node is full, has no free inode, or a quota is used up.
 	// Running pods run on; other pods wait for free space.

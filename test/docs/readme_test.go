@@ -88,12 +88,12 @@ var matrix = map[string]evidence{
 	"Queries for logs of the host's services; checkpoints of containers, if the runtime supports them: containerd needs a criu that supports the kernel":                                                  {state: works, fields: "enableSystemLogQuery"},
 	"`deckhand exec`, `attach`, `cp`, `port-forward`, with a cluster and without":                                                                                                                         {state: works},
 	"`deckhand debug`: an additional container in a running pod from a manifest":                                                                                                                          {state: works},
-	"Eviction and admission by node pressure":              {state: works, fields: "evictionHard evictionSoft evictionMaxPodGracePeriod evictionMinimumReclaim"},
-	"CPU, memory and topology managers, dynamic resources": {state: notYet, fields: "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy", podFields: "spec.resourceClaims .claims", why: []string{"this build doesn't assign CPUs or memory to containers"}},
+	"Eviction and admission by node pressure": {state: works, fields: "evictionHard evictionSoft evictionMaxPodGracePeriod evictionMinimumReclaim"},
+	"CPUs that containers have to themselves, or that are kept from all of them (`cpuManagerPolicy: static`)": {state: works, fields: "cpuManagerPolicy cpuManagerPolicyOptions reservedSystemCPUs"},
+	"Memory and topology managers, CPU hotplug, dynamic resources": {state: notYet, fields: "memoryManagerPolicy topologyManagerPolicy", podFields: "spec.resourceClaims .claims",
+		why: []string{"this build doesn't assign memory to containers", "a CPU that is taken offline isn't replaced before the agent starts again"}},
 	"Holding all pods together, lower QoS classes (`qosReserved`), and control groups of the host, to their share of the node": {state: works, fields: "enforceNodeAllocatable qosReserved systemReservedCgroup kubeReservedCgroup"},
 	"Moving the agent, the embedded runtime and the host's processes into control groups":                                      {state: works, fields: "kubeletCgroups systemCgroups"},
-	"Keeping CPUs from pods": {state: notYet, why: []string{"the " +
-		"number of these CPUs reduces the node's allocatable, but containers may still run on them"}},
 	"Graceful node shutdown": {state: notYet, fields: "shutdownGracePeriod", why: []string{"this build doesn't hold up the node's shutdown"}},
 	"Volumes: NFS, iSCSI, FC, flexVolume; block devices": {state: notYet, podFields: ".volumeDevices",
 		volumes: "nfs iscsi fc flexVolume gitRepo",
@@ -107,6 +107,7 @@ var (
 	// otherwise are reasons of fields that ask for what is done anyway, in another way, or by no kubelet.
 	otherwise = []string{
 		"it has no effect in the kubelet either (deprecated)", "this build hides no metrics", "the kernel always notifies this build when memory runs short",
+		"this build moves containers to other CPUs as soon as these change",
 		"this build always makes a control group for each QoS class and each pod", "this build makes no iptables chains for other programs",
 		"the embedded runtime's network always works like hairpin-veth, and another runtime's isn't configured by this build",
 	}

@@ -93,7 +93,7 @@ func TestNotActedOn(t *testing.T) {
 		{name: "nothing", text: "", want: ""},
 		{name: "all of it acted on", text: "imageMinimumGCAge: 5m\nclusterDNS: [10.0.0.10]", want: ""},
 		{name: "empty values", text: "evictionSoft: {}\ncpuManagerReconcilePeriod: 0s\nregisterWithTaints: []\nproviderID: \"\"\ntracing: {}\nrotateCertificates: false\nlogging: {options: {json: {infoBufferSize: \"0\"}}}", want: ""},
-		{name: "what is done anyway", text: "registerNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\ncgroupDriver: cgroupfs", want: ""},
+		{name: "what is done anyway", text: "registerNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\nmemoryManagerPolicy: None\ncgroupDriver: cgroupfs", want: ""},
 		{name: "and what isn't", text: "cgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\nmemoryManagerPolicy: Static",
 			want: `cgroupsPerQOS: this build always makes a control group for each QoS class and each pod
 memoryManagerPolicy: this build doesn't assign memory to containers

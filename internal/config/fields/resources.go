@@ -53,7 +53,7 @@ func reservations() []Field {
 
 func managers() []Field {
 	return []Field{
-		{Path: "cpuManagerPolicy", Package: "resources/assign",
+		{Path: "cpuManagerPolicy", Package: "resources/assign", Idle: "none",
 			Doc:    "Whether Guaranteed containers that request whole CPUs have them to themselves: none, or static.",
 			Partly: "a CPU that is taken offline isn't replaced before the agent starts again"},
 		{Path: "cpuManagerPolicyOptions", Package: "resources/assign", Default: "none",

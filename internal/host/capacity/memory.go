@@ -28,7 +28,7 @@ func ReadMeminfo(root string) (Meminfo, error) {
 	return ParseMeminfo(text)
 }
 
-// ParseMeminfo parses the content of /proc/meminfo, or of a NUMA node's meminfo, whose lines begin with "Node N ".
+// ParseMeminfo parses the content of /proc/meminfo, or of a NUMA node's meminfo: there, lines begin with "Node N ".
 func ParseMeminfo(text []byte) (m Meminfo, err error) {
 	for line := range bytes.Lines(text) {
 		key, value, _ := bytes.Cut(line, []byte(":"))

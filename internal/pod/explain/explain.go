@@ -331,8 +331,8 @@ var advice = map[pod.Reason]string{
 	pod.ReasonOS:        labelsAdvice,
 	pod.ReasonOSLabel:   labelsAdvice,
 	pod.ReasonNodePorts: "use other host ports {spec}; or stop the pod that has them, {again}",
-	pod.ReasonSMTAlignmentError: "request a multiple of the CPUs per core {spec}; or stop other pods that have cores to " +
-		"themselves, {again}",
+	pod.ReasonSMTAlignmentError: "request a multiple of the CPUs per core {spec}; or stop other pods that have cores " +
+		"to themselves, {again}",
 	pod.ReasonEvicted: "free some of the resource that the message names (`deckhand node -o wide`), or " +
 		"request as much of it {spec} as the pod uses; if the message names a limit, raise it; {restart}",
 	pod.ReasonPreempting:   "a pod of higher priority took its resources: stop other pods, {again}",

@@ -35,8 +35,8 @@ func newCPUs(f factory) *CPUs {
 			"Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
 			"scope", "boundary"),
 		replans: f.counterVec("deckhand_resource_state_replans_total",
-			"Differences that the agent found between what a state file of the kubelet's records and what is.", "file",
-			"difference"),
+			"Differences that the agent found between a state file of the kubelet's and the actual assignment.",
+			"file", "difference"),
 	}
 	for _, boundary := range []string{"physical_cpu", "uncore_cache"} {
 		c.aligned.WithLabelValues("container", boundary)
@@ -73,7 +73,7 @@ func (c *CPUs) Aligned(boundary string, ok bool) {
 	}
 }
 
-// Replanned records a difference between what was recorded of CPUs and what is.
+// Replanned records a difference between the recorded and the actual assignment of CPUs.
 func (c *CPUs) Replanned(difference string) {
 	c.replans.WithLabelValues("cpu_manager_state", difference).Inc()
 }

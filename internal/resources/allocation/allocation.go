@@ -335,8 +335,8 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, asks *pod.Allocation) (f *pod
 	}
 	m.deferred.put(w)
 	used := m.capacity.Minus(free).Minus(e.takes())
-	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)}, "",
-		m.offer(false, retriedForEdit)
+	message := admission.Insufficient(over, need, used, m.capacity)
+	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: message}, "", m.offer(false, retriedForEdit)
 }
 
 // write saves the allocation a of pod p on disk, and then makes it the pod's allocation.

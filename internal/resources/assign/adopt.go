@@ -23,8 +23,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/assign/state"
 )
 
-// file is the name of the kubelet's file in the root directory. A kubelet that takes over reads it, and the agent reads
-// what a kubelet left.
+// file is the name of the kubelet's file in the root directory. The agent reads the file of a kubelet, and a kubelet
+// that takes over reads the agent's.
 const file = "cpu_manager_state"
 
 // maxFile bounds the file's size: 1,000 pods take 100 kB.
@@ -36,11 +36,11 @@ const (
 	policyStatic = "static"
 )
 
-// Difference is something that an earlier agent or kubelet left, and that isn't so any more.
+// Difference is a difference between the recorded assignment of CPUs and the actual one.
 type Difference struct {
 	// Kind is "damaged", "policy", "recorded", "request", "gone" or "shared".
 	Kind string `json:"kind"`
-	// Message says what differs, and what was done.
+	// Message names the difference and its consequence.
 	Message string `json:"message"`
 }
 
@@ -53,7 +53,8 @@ func (m *Manager) Restore() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EIO), errors.Is(err, unix.ENOMEM):
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EIO),
+		errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("read which CPUs containers have to themselves: %w", err) // the file may be good
 	}
 	var was *state.CPUs
@@ -90,7 +91,7 @@ func (m *Manager) differ(kind, format string, args ...any) {
 	if slices.Contains(m.differences, d) {
 		return
 	}
-	m.conf.Log.Info("Which CPUs containers have to themselves differs from what was recorded", "difference", d.Kind,
+	m.conf.Log.Info("CPUs that containers have to themselves differ from the record", "reason", d.Kind,
 		"message", d.Message)
 	m.conf.Meter.Replanned(kind)
 	m.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonResourceStateReplanned, file+": "+d.Message)
@@ -102,7 +103,7 @@ func (m *Manager) differ(kind, format string, args ...any) {
 // maxDifferences bounds what is kept.
 const maxDifferences = 1000
 
-// Differences returns what this agent found to be different.
+// Differences returns the differences that this agent has found.
 func (m *Manager) Differences() []Difference {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,8 +120,8 @@ func (m *Manager) adopt(ctx context.Context) bool {
 	case err != nil:
 	case !m.conf.Static:
 		m.of = map[types.UID]map[string]cpuset.CPUSet{}
-		for _, i := range m.instances { // an earlier agent may have been killed between a container's CPUs and its limit
-			i.behind = true
+		for _, i := range m.instances {
+			i.behind = true // an earlier agent may have been killed between setting the CPUs and the limit
 		}
 	default:
 		for id, set := range m.byID {
@@ -192,7 +193,7 @@ func (s *settling) wants(of owner) int {
 	return 0
 }
 
-// keepRunning: what runs keeps the CPUs that it has, if they are its own.
+// keepRunning settles running containers whose CPUs no other container uses: they keep these.
 func (s *settling) keepRunning() {
 	online := s.machine.Online()
 	for _, of := range s.owners() {
@@ -209,7 +210,7 @@ func (s *settling) keepRunning() {
 	}
 }
 
-// keepRecorded: what is recorded otherwise stays, if it can be so today.
+// keepRecorded settles other recorded assignments: they stay as far as they are possible today.
 func (s *settling) keepRecorded() {
 	online := s.machine.Online()
 	for _, uid := range slices.Sorted(maps.Keys(s.of)) {
@@ -238,7 +239,8 @@ func (s *settling) keepRecorded() {
 					set.Difference(left))
 				continue
 			default:
-				more, _ := s.conf.Choose(&s.machine, s.free().Difference(left), cpu.Ask{Count: set.Size() - left.Size()})
+				missing := cpu.Ask{Count: set.Size() - left.Size()}
+				more, _ := s.conf.Choose(&s.machine, s.free().Difference(left), missing)
 				s.differ("gone", "container %s of pod %s had the CPUs %s: instead of %s it gets %s", name, i.pod, set,
 					set.Difference(left), listed(more))
 				if left = left.Union(more); left.IsEmpty() {
@@ -252,7 +254,7 @@ func (s *settling) keepRecorded() {
 	}
 }
 
-// pinRunning: running containers that should have CPUs to themselves get them, as long as there are any.
+// pinRunning settles other running containers that should have CPUs to themselves: they get free ones.
 func (s *settling) pinRunning() {
 	for _, of := range s.owners() {
 		count := s.wants(of)

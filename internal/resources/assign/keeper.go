@@ -24,15 +24,15 @@ type instance struct {
 	id string
 	// pod is the name of its pod.
 	pod string
-	// has are the CPUs that it runs on; unread says that they aren't known: it may run on any.
+	// has are the CPUs that it runs on; unread is set while they can't be read: it may run on any.
 	has    cpuset.CPUSet
 	unread bool
-	// behind says that the agent has changed them itself, and that the runtime has to be told yet.
+	// behind is set after the agent has changed them itself, until the runtime has changed them, too.
 	behind bool
 	// starting says that the runtime is starting it: it can't be moved before that has ended.
 	starting bool
-	// foreign says that an earlier agent started it, and that its pod isn't known yet: it keeps its CPUs, except those
-	// that others have to themselves.
+	// foreign is set if an earlier agent started it, until a source has its pod: it keeps its CPUs, except those that
+	// others have to themselves.
 	foreign bool
 	// failed is why it couldn't be moved.
 	failed error
@@ -89,7 +89,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Changed has to be called when containers have started or ended, and when pods have become known. It doesn't wait.
+// Changed has to be called when containers have started or ended, and after a change of the desired
+// pods. It doesn't wait.
 func (m *Manager) Changed() {
 	if m.active() {
 		m.grown.Wake()
@@ -117,8 +118,8 @@ func (m *Manager) finish(moved bool) {
 	m.mu.Unlock()
 }
 
-// round moves all running containers that aren't on their CPUs. It returns when to try again; 0 for not before something
-// changes.
+// round moves all running containers that aren't on their CPUs. It returns the delay of the next try; 0 if all could be
+// moved.
 func (m *Manager) round(ctx context.Context) time.Duration {
 	if m.dropUnknown("") {
 		m.record()
@@ -190,7 +191,7 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 	set := m.target(i)
 	if set.IsEmpty() || readErr == nil && before.Equals(set) && !i.behind {
 		i.failed = nil
-		m.tell()
+		m.notify()
 		m.mu.Unlock()
 		return true
 	}
@@ -221,18 +222,19 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 		err = errors.Join(err, readErr, fmt.Errorf("it runs on the CPUs %s", listed(has)))
 		i.has, i.unread = has, readErr != nil
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && (i.failed == nil || i.failed.Error() != err.Error()) {
+	repeated := err != nil && i.failed != nil && i.failed.Error() == err.Error()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && !repeated {
 		m.conf.Log.Error(err, "A container can't be moved to other CPUs; trying again", "podUID", i.uid,
-			"containerName", i.name, "containerID", i.id, "cpus", set.String())
+			"containerName", i.name, "containerID", i.id)
 	}
 	i.failed = err
 	if err == nil || !has.Equals(before) {
-		m.tell()
+		m.notify()
 	}
 	return err == nil && !i.behind
 }
 
-// update returns what changes of an instance besides its CPUs: its CPU limit, if it has CPUs to itself from now on or
+// update returns the change of an instance besides its CPUs: of its CPU limit, if it has CPUs to itself from now on or
 // had some until now. The caller holds the mutex.
 func (m *Manager) update(i *instance) *runtimeapi.LinuxContainerResources {
 	p := m.conf.Pod(i.uid)
@@ -247,19 +249,20 @@ func (m *Manager) update(i *instance) *runtimeapi.LinuxContainerResources {
 	return &runtimeapi.LinuxContainerResources{}
 }
 
-// tell wakes those that wait for instances to move or to end. The caller holds the mutex.
-func (m *Manager) tell() {
+// notify wakes those that wait for instances to move or to end. The caller holds the mutex.
+func (m *Manager) notify() {
 	close(m.moved)
 	m.moved = make(chan struct{})
 }
 
-// follow updates the list of instances by what the runtime has.
+// follow updates the list of instances to the state of the runtime.
 func (m *Manager) follow(ctx context.Context) {
 	runs := map[string]bool{}
 	var unknown []*instance
 	known := false
 	m.mu.Lock()
-	for _, o := range m.conf.Observed() { // under the mutex: an instance that has started meanwhile isn't taken for ended
+	// The list is read with the mutex held: otherwise an instance that has started meanwhile would count as ended.
+	for _, o := range m.conf.Observed() {
 		for n := range o.Containers {
 			c := &o.Containers[n]
 			if c.Ended() {
@@ -274,7 +277,8 @@ func (m *Manager) follow(ctx context.Context) {
 				}
 				continue
 			}
-			i := &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name, unread: true, foreign: m.conf.Pod(o.UID) == nil}
+			i := &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name, unread: true,
+				foreign: m.conf.Pod(o.UID) == nil}
 			m.instances[c.ID] = i
 			unknown = append(unknown, i)
 		}
@@ -287,7 +291,7 @@ func (m *Manager) follow(ctx context.Context) {
 		}
 	}
 	if ended {
-		m.tell()
+		m.notify()
 	}
 	if known && m.conf.Static {
 		m.settle()
@@ -345,7 +349,8 @@ func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error 
 		case <-moved:
 		case <-limit:
 			return &pod.Failure{Reason: pod.ReasonFailedCreatePodContainer, Wait: pod.WaitForCPUs,
-				Message: fmt.Sprintf("container %s of pod %s, which has to leave the CPUs %s", other.name, other.pod, set)}
+				Message: fmt.Sprintf("container %s of pod %s, which has to leave the CPUs %s", other.name, other.pod,
+					set)}
 		}
 	}
 }

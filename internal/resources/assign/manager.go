@@ -40,7 +40,7 @@ type Config struct {
 	// pod should run, or anything is left of it. Neither may wait for the Manager.
 	Pod   func(types.UID) *v1.Pod
 	Known func(types.UID) bool
-	// Observed returns what the runtime has of all pods. It is complete once Synced is closed.
+	// Observed returns the runtime's state of all pods. It is complete once Synced is closed.
 	Observed func() []*pod.Observed
 	Synced   <-chan struct{}
 	// Shared returns the resources of a container that shares CPUs: its limit is in force again.
@@ -92,7 +92,7 @@ type Meter interface {
 	// CPUs is called with the number of shared CPUs that aren't reserved, and of those that containers have to
 	// themselves, by NUMA node.
 	CPUs(shared int, exclusive map[int]int)
-	// Replanned is called for each difference between what was recorded and what is, by its kind.
+	// Replanned is called for each Difference, with its Kind.
 	Replanned(difference string)
 	// Aligned is called for each container with CPUs of its own, with whether they are aligned to the boundary
 	// ("physical_cpu", "uncore_cache").
@@ -104,7 +104,7 @@ type Manager struct {
 	conf Config
 	// shrunk wakes Run to move containers at once, grown to move them soon.
 	shrunk, grown wake.Slot
-	// adopted is closed once the CPUs of running containers are known.
+	// adopted is closed after the CPUs of running containers were read.
 	adopted chan struct{}
 	// assigning is held while CPUs are chosen and recorded.
 	assigning sync.Mutex
@@ -128,7 +128,7 @@ type Manager struct {
 	pool cpuset.CPUSet
 	// moved is closed and replaced when instances have got other CPUs, or have ended.
 	moved chan struct{}
-	// differences are what this agent found.
+	// differences are those that this agent has found.
 	differences []Difference
 }
 
@@ -149,8 +149,8 @@ func New(c Config) *Manager {
 type ask struct {
 	container string
 	count     int
-	// reusable means that later containers may use the CPUs again: the container is an init container, which ends before
-	// they start.
+	// reusable means that later containers may use the CPUs again: the container is an init container, which ends
+	// before they start.
 	reusable bool
 }
 
@@ -182,7 +182,7 @@ func (m *Manager) active() bool {
 	return m.conf.Static || m.undoes
 }
 
-// await waits until the CPUs of running containers are known.
+// await waits until the CPUs of running containers were read.
 func (m *Manager) await(ctx context.Context) error {
 	select {
 	case <-m.adopted:
@@ -205,15 +205,15 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	return m.assign(ctx, p, list, "")
 }
 
-// assign chooses CPUs for the pod's containers that have none, and other ones for the container anew, if it isn't empty.
-func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, anew string) error {
+// assign chooses CPUs for the pod's containers that have none, and other ones for one container, unless other is empty.
+func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, other string) error {
 	m.assigning.Lock()
 	defer m.assigning.Unlock()
 	dropped := m.dropUnknown(p.UID)
 	m.follow(ctx)
 	m.mu.Lock()
 	before := maps.Clone(m.of[p.UID])
-	if delete(m.of[p.UID], anew); m.hasAll(p.UID, list) {
+	if delete(m.of[p.UID], other); m.hasAll(p.UID, list) {
 		m.mu.Unlock()
 		if dropped {
 			m.record()
@@ -387,8 +387,8 @@ func listed(set cpuset.CPUSet) string {
 	return set.String()
 }
 
-// dropUnknown frees the CPUs of pods that shouldn't run and have nothing left in the runtime, except those of one pod: a
-// kubelet's file contains such pods until it needs their CPUs. It reports whether there were any.
+// dropUnknown frees the CPUs of pods that shouldn't run and have nothing left in the runtime, except those of one pod.
+// A kubelet's file contains such pods until the kubelet needs their CPUs. It reports whether there were any.
 func (m *Manager) dropUnknown(but types.UID) (dropped bool) {
 	m.mu.Lock()
 	uids := slices.Collect(maps.Keys(m.of))
@@ -509,8 +509,8 @@ func (m *Manager) wanted(uid types.UID, container string) cpuset.CPUSet {
 	return m.shared()
 }
 
-// usable reports whether a container that doesn't run can start with the CPUs that it has: a CPU that is reserved by now
-// or offline isn't.
+// usable reports whether a container can start with the CPUs that it has: none of them is reserved or offline, or an
+// instance runs on them.
 func (m *Manager) usable(of owner, count int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -518,8 +518,8 @@ func (m *Manager) usable(of owner, count int) bool {
 	return set.Size() == count && set.IsSubsetOf(m.machine.Online().Difference(m.reserved)) || m.runs(of)
 }
 
-// replan chooses other CPUs for a container of an admitted pod. If there are none, the container shares CPUs rather than
-// staying away: an admitted pod isn't rejected.
+// replan chooses other CPUs for a container of an admitted pod. If there are none, the container shares CPUs: an
+// admitted pod isn't rejected.
 func (m *Manager) replan(ctx context.Context, p *v1.Pod, container string) error {
 	err := m.assign(ctx, p, asks(p), container)
 	f, ok := err.(*pod.Failure)

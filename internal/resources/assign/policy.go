@@ -29,8 +29,8 @@ func PolicyOf(cfg *config.Config, machine func() (topology.Machine, error)) (Pol
 	}
 	if set, err := cpuset.Parse(k.ReservedSystemCPUs); err == nil && !set.IsEmpty() {
 		if gone := set.Difference(now.Online()); !gone.IsEmpty() {
-			return p, fmt.Errorf("reservedSystemCPUs %s: this machine has no CPU %s (online are %s); reserve others", set,
-				gone, now.Online())
+			return p, fmt.Errorf("reservedSystemCPUs %s: this machine has no CPU %s (online are %s); reserve others",
+				set, gone, now.Online())
 		}
 		p.Reserved = func(*topology.Machine) cpuset.CPUSet { return set }
 		return p, nil

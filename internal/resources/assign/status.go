@@ -9,11 +9,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Status is which CPUs are whose.
+// Status is the use of the machine's CPUs.
 type Status struct {
 	// Uses are sorted by NUMA node and CPU. A CPU that is both reserved and shared is in both.
 	Uses []Use
-	// Differences are what this agent found to be different from what was recorded.
+	// Differences are those that this agent has found.
 	Differences []Difference
 	// Unmoved are the containers that can't be moved to their CPUs yet, by ID, with the reason.
 	Unmoved map[string]string
@@ -29,7 +29,7 @@ type Use struct {
 	Container string
 }
 
-// UseKind is what CPUs are used for.
+// UseKind is a kind of use of CPUs.
 type UseKind string
 
 const (
@@ -39,12 +39,12 @@ const (
 	Own UseKind = "Own"
 	// Reserved are CPUs that no container has to itself.
 	Reserved UseKind = "Reserved"
-	// Isolated are CPUs on which the kernel schedules nothing by itself (isolcpus): a container that shares CPUs may stay
-	// on the first of them.
+	// Isolated are CPUs on which the kernel schedules nothing by itself (isolcpus): a container that shares CPUs may
+	// stay on the first of them.
 	Isolated UseKind = "Isolated"
 )
 
-// Status returns which CPUs are whose; nil if containers have no CPUs to themselves.
+// Status returns the use of the machine's CPUs; nil if containers have no CPUs to themselves.
 func (m *Manager) Status() *Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 )
 
 // SandboxResources returns the resources of the sandbox itself (nil for none), and those of the rest of the pod,
-// for UpdatePodSandboxResources after a resize. p includes its allocated resources. An unthrottled pod has no CPU limit.
+// for UpdatePodSandboxResources after a resize. p includes its allocated resources. An unthrottled pod has no CPU
+// limit.
 func SandboxResources(s *Settings, p *v1.Pod, unthrottled bool) (itself, pod *runtimeapi.LinuxContainerResources) {
 	if o := p.Spec.Overhead; len(o) > 0 {
 		itself = overhead(s, o)

@@ -199,7 +199,7 @@ type Node struct {
 	Evictions *Evictions `json:"evictions,omitempty"`
 	// CPUs are the node's CPUs by their use; missing unless cpuManagerPolicy is static.
 	CPUs []NodeCPUs `json:"cpus,omitempty"`
-	// CPUDifferences are what the agent found to be different from the record of earlier agents.
+	// CPUDifferences are the differences between the recorded and the actual assignment of CPUs.
 	CPUDifferences []string `json:"cpuDifferences,omitempty"`
 	// Problems are the problems of manifests, of full disks, of memory, and of files that can't be watched.
 	Problems []pod.Problem `json:"problems,omitempty"`

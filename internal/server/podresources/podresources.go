@@ -1,7 +1,7 @@
 // Package podresources serves the kubelet's pod resources API (KEP-606,
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/) to monitoring agents,
-// over a socket that only root can use. It reports pods, their containers, devices and exclusive CPUs, but no memory: this
-// build assigns none.
+// over a socket that only root can use. It reports pods, their containers, devices and exclusive CPUs, but no memory:
+// this build assigns none.
 package podresources
 
 import (

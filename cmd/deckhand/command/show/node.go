@@ -50,7 +50,8 @@ func Node(w io.Writer, n local.Node, warnings []local.Event, wide bool, width in
 		about, evictions = append(about, []string{"Resources:", nearest(n.Evictions)}), evictions[:1]
 	}
 	sections := [][][]string{about, conditionRows(n.Conditions), evictions,
-		resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n), cpuRows(&n), differenceRows(&n), warningRows(warnings, now)}
+		resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n), cpuRows(&n),
+		differenceRows(&n), warningRows(warnings, now)}
 	for i, rows := range sections {
 		if i > 0 && len(rows) == 1 {
 			continue
@@ -79,12 +80,13 @@ func cpuRows(n *local.Node) [][]string {
 		if name == "" {
 			name = string(c.UID)
 		}
-		rows = append(rows, []string{strconv.Itoa(c.Node), c.CPUs, strings.ToLower(c.Use), c.Namespace, name, c.Container})
+		rows = append(rows,
+			[]string{strconv.Itoa(c.Node), c.CPUs, strings.ToLower(c.Use), c.Namespace, name, c.Container})
 	}
 	return rows
 }
 
-// differenceRows are what the agent found to be different from what was recorded of CPUs.
+// differenceRows are the differences between the recorded and the actual assignment of CPUs.
 func differenceRows(n *local.Node) [][]string {
 	rows := [][]string{{"CPUS PLANNED AGAIN"}}
 	for _, text := range n.CPUDifferences {

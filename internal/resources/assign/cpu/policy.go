@@ -219,5 +219,5 @@ func (p Policy) byOptions(m *topology.Machine, free cpuset.CPUSet, n int) (cpuse
 			return set, true
 		}
 	}
-	return Take(m, free, n, p.Options)
+	return Pick(m, free, n, p.Options)
 }

@@ -141,7 +141,7 @@ func TestChooseIsValid(t *testing.T) {
 			Near: align.Mask(rapid.IntRange(0, int(align.All(len(m.Nodes)))).Draw(t, "near"))}
 		all := free.Union(reusable)
 		got, ok := p.Choose(m, free, ask)
-		if _, can := cpu.Take(m, all, ask.Count, p.Options); ok != can {
+		if _, can := cpu.Pick(m, all, ask.Count, p.Options); ok != can {
 			t.Fatalf("%v, want %v", ok, can)
 		}
 		if !ok {

@@ -15,12 +15,12 @@ func spread(m *topology.Machine, free cpuset.CPUSet, n int) (cpuset.CPUSet, bool
 	if n <= 0 || n > total(cores) {
 		return cpuset.New(), n == 0
 	}
-	s := search{n: n, looks: maxLooks}
+	s := search{n: n, tries: maxTries}
 	s.best.nodes = math.MaxInt
 	s.each(nodesOf(cores), func(chosen []*core, nodes int) bool {
 		left := total(chosen) - n
 		return s.each(groupsOf(chosen, func(c *core) int { return c.socket }), func(chosen []*core, sockets int) bool {
-			s.looks--
+			s.tries--
 			so := score{nodes: nodes, sockets: sockets, cores: -min(n, len(chosen)), left: left}
 			if so.compare(s.best) < 0 {
 				s.best, s.region = so, slices.Clone(chosen)
@@ -55,11 +55,11 @@ func (p Policy) distribute(m *topology.Machine, free cpuset.CPUSet, n int) (cpus
 	if n <= 0 || n > total(cores) || n%unit != 0 {
 		return cpuset.New(), false
 	}
-	s := search{n: n, looks: maxLooks}
+	s := search{n: n, tries: maxTries}
 	var shares []share
 	best := math.MaxInt
 	s.each(nodesOf(cores), func(chosen []*core, _ int) bool {
-		s.looks--
+		s.tries--
 		of, ok := divide(nodesOf(chosen), n, unit)
 		if !ok {
 			return false
@@ -75,7 +75,7 @@ func (p Policy) distribute(m *topology.Machine, free cpuset.CPUSet, n int) (cpus
 	})
 	taken := cpuset.New()
 	for _, h := range shares {
-		set, _ := Take(m, h.cpus(), h.taken, p.Options)
+		set, _ := Pick(m, h.cpus(), h.taken, p.Options)
 		taken = taken.Union(set)
 	}
 	return taken, len(shares) > 0

@@ -1,7 +1,7 @@
 package cpu
 
 // stock counts cores: whole[s] are free cores of s CPUs, part[f] are cores of which f CPUs are free and others aren't.
-// A core of one CPU counts as a part, as it can't be taken in part.
+// A core of one CPU counts as a part, as it can't be broken.
 type stock struct{ whole, part []int }
 
 func stockOf(cores []*core) stock {

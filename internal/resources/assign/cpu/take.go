@@ -33,11 +33,11 @@ func (s score) compare(o score) int {
 		cmp.Compare(s.broken, o.broken), cmp.Compare(s.cores, o.cores), cmp.Compare(s.left, o.left))
 }
 
-// Take chooses n of the free CPUs: of as few NUMA nodes as possible, then of as few sockets, then (with ByCache) caches,
-// then so that as few free cores as possible are taken in part, then of as few cores as possible, then where the fewest
-// free CPUs are left. Of equal choices it is the one with the lowest IDs of nodes, sockets, caches and cores. It returns
-// false if there are too few free CPUs, or with WholeCores too few free cores.
-func Take(m *topology.Machine, free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, bool) {
+// Pick chooses n of the free CPUs: of as few NUMA nodes as possible, then of as few sockets, then (with ByCache) of as
+// few caches, then so that as few free cores as possible are broken, then of as few cores as possible, then where the
+// fewest free CPUs are left. Of equal choices it is the one with the lowest IDs of nodes, sockets, caches and cores. It
+// returns false if there are too few free CPUs, or with WholeCores too few free cores.
+func Pick(m *topology.Machine, free cpuset.CPUSet, n int, o Options) (cpuset.CPUSet, bool) {
 	cores := coresOf(m, free)
 	if o.WholeCores {
 		cores = slices.DeleteFunc(cores, func(c *core) bool { return !c.whole() })
@@ -45,7 +45,7 @@ func Take(m *topology.Machine, free cpuset.CPUSet, n int, o Options) (cpuset.CPU
 	if n <= 0 || n > total(cores) {
 		return cpuset.New(), n == 0
 	}
-	s := search{n: n, options: o, looks: maxLooks}
+	s := search{n: n, options: o, tries: maxTries}
 	s.best.nodes = math.MaxInt
 	if !s.byNode(cores) {
 		return cpuset.New(), false
@@ -53,14 +53,14 @@ func Take(m *topology.Machine, free cpuset.CPUSet, n int, o Options) (cpuset.CPU
 	return cpuset.New(pick(s.region, n, s.best)...), true
 }
 
-// maxLooks bounds the search on machines with many nodes or caches that all differ.
-const maxLooks = 20_000
+// maxTries bounds the search on machines with many nodes or caches that all differ.
+const maxTries = 20_000
 
 // search finds the best region: cores out of which a choice has the best score.
 type search struct {
 	n       int
 	options Options
-	looks   int
+	tries   int
 	best    score
 	region  []*core
 }
@@ -76,18 +76,18 @@ func (s *search) bySocket(cores []*core, so score) bool {
 	return s.each(groupsOf(cores, func(c *core) int { return c.socket }), func(chosen []*core, count int) bool {
 		so.sockets = count
 		if !s.options.ByCache {
-			return s.look(chosen, so)
+			return s.compare(chosen, so)
 		}
 		return s.each(groupsOf(chosen, func(c *core) int { return c.cache }), func(chosen []*core, count int) bool {
 			so.caches = count
-			return s.look(chosen, so)
+			return s.compare(chosen, so)
 		})
 	})
 }
 
-// look compares the best choice out of these cores with the best so far. It returns false if there is none.
-func (s *search) look(cores []*core, so score) (ok bool) {
-	s.looks--
+// compare compares the best choice out of these cores with the best so far. It returns false if there is none.
+func (s *search) compare(cores []*core, so score) (ok bool) {
+	s.tries--
 	breaks := 1
 	if s.options.WholeCores {
 		breaks = 0
@@ -99,7 +99,7 @@ func (s *search) look(cores []*core, so score) (ok bool) {
 	return ok
 }
 
-// each calls use with the cores of each set of as few groups as have enough free CPUs, those with the lowest keys first.
+// each calls use with the cores of each set of as few groups as have enough free CPUs, the lowest keys first.
 // If use returns false for all of them, sets of more groups are tried. Of groups that are alike only the first ones
 // are. use must not keep the slice.
 func (s *search) each(groups []group, use func(cores []*core, count int) bool) (found bool) {
@@ -108,7 +108,7 @@ func (s *search) each(groups []group, use func(cores []*core, count int) bool) (
 	var choose func(at, left, free, count int)
 	choose = func(at, left, free, count int) {
 		if left == 0 {
-			if free < s.n || s.looks <= 0 {
+			if free < s.n || s.tries <= 0 {
 				return
 			}
 			cores = cores[:0]

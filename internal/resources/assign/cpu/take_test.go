@@ -93,14 +93,14 @@ func subsets(ids []int, n int, use func(cpuset.CPUSet)) {
 	choose(0)
 }
 
-// TestTakeIsBest: no choice is better, by exhaustive search.
-func TestTakeIsBest(t *testing.T) {
+// TestPickIsBest: no choice is better, by exhaustive search.
+func TestPickIsBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := machine(t, 12)
 		free := cpuset.New(rapid.SliceOfDistinct(rapid.SampledFrom(m.Online().List()), rapid.ID).Draw(t, "free")...)
 		n := rapid.IntRange(0, free.Size()+1).Draw(t, "n")
 		o := cpu.Options{ByCache: rapid.Bool().Draw(t, "by cache"), WholeCores: rapid.Bool().Draw(t, "whole cores")}
-		got, ok := cpu.Take(&m, free, n, o)
+		got, ok := cpu.Pick(&m, free, n, o)
 		var best *[6]int
 		if n <= free.Size() {
 			subsets(free.List(), n, func(s cpuset.CPUSet) {
@@ -150,8 +150,8 @@ func grid(sockets, nodes, caches, cores, threads int) (m topology.Machine) {
 	return m
 }
 
-// TestTake: where equal choices are, and choices that a person would expect.
-func TestTake(t *testing.T) {
+// TestPick: where equal choices are, and choices that a person would expect.
+func TestPick(t *testing.T) {
 	two := grid(2, 1, 1, 4, 2) // node 0: 0-3,8-11, node 1: 4-7,12-15
 	hybrid := topology.Machine{CPUs: []topology.CPU{{ID: 0}, {ID: 1}, {ID: 2, Core: 2}, {ID: 3, Core: 2}, {ID: 4, Core: 4}, {ID: 5, Core: 5}}}
 	for _, c := range []struct {
@@ -181,13 +181,13 @@ func TestTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := cpu.Take(&c.m, free, c.n, c.o); got.String() != c.want {
+		if got, _ := cpu.Pick(&c.m, free, c.n, c.o); got.String() != c.want {
 			t.Errorf("%s: %d of %s are %s, want %s", c.name, c.n, c.free, got, c.want)
 		}
 	}
 }
 
-func BenchmarkTake(b *testing.B) {
+func BenchmarkPick(b *testing.B) {
 	for _, c := range []struct {
 		name    string
 		m       topology.Machine
@@ -208,7 +208,7 @@ func BenchmarkTake(b *testing.B) {
 			set := cpuset.New(slices.DeleteFunc(free, func(id int) bool { return id < 0 })...)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, ok := cpu.Take(&c.m, set, c.n, c.o); !ok {
+				if _, ok := cpu.Pick(&c.m, set, c.n, c.o); !ok {
 					b.Fatal("doesn't fit")
 				}
 			}

@@ -46,7 +46,7 @@ func (c *CPUManagerCheckpoint) Encode() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// CPUs is what cpu_manager_state says.
+// CPUs is the content of a cpu_manager_state of any version.
 type CPUs struct {
 	Policy string
 	// Shared are the CPUs of all containers that have none to themselves.
@@ -83,7 +83,8 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 		return set
 	}
 	c.Shared = parse(file.DefaultCPUSet)
-	v1 := cpuManagerCheckpointV1{PolicyName: file.PolicyName, DefaultCPUSet: file.DefaultCPUSet, Entries: map[string]string{}}
+	v1 := cpuManagerCheckpointV1{PolicyName: file.PolicyName, DefaultCPUSet: file.DefaultCPUSet,
+		Entries: map[string]string{}}
 	now := CPUManagerCheckpoint{PolicyName: file.PolicyName, DefaultCPUSet: file.DefaultCPUSet,
 		Entries: map[string]map[string]string{}}
 	for key, value := range file.Entries {
@@ -218,7 +219,8 @@ func DecodeMemory(text []byte) (*MemoryManagerCheckpoint, error) {
 // sum is the FNV-32a sum of a content with the checksum 0, in the kubelet's text form, in which the type precedes each
 // value.
 func sum(content any) Checksum {
-	text := strings.Replace(dump.ForHash(content), "(*state.cpuManagerCheckpointV1)", "(*state.CPUManagerCheckpoint)", 1)
+	text := strings.Replace(dump.ForHash(content), "(*state.cpuManagerCheckpointV1)",
+		"(*state.CPUManagerCheckpoint)", 1)
 	text = strings.TrimSuffix(text, "(state.Checksum)0}") + "(checksum.Checksum)0}"
 	h := fnv.New32a()
 	h.Write([]byte(text))

@@ -63,7 +63,8 @@ func cpusOf(s *assign.Status, pods []local.NodePod) (list []local.NodeCPUs, diff
 		return nil, nil
 	}
 	for _, u := range s.Uses {
-		c := local.NodeCPUs{Node: u.Node, CPUs: u.CPUs.String(), Use: string(u.Kind), UID: u.UID, Container: u.Container}
+		c := local.NodeCPUs{Node: u.Node, CPUs: u.CPUs.String(), Use: string(u.Kind), UID: u.UID,
+			Container: u.Container}
 		if i := slices.IndexFunc(pods, func(p local.NodePod) bool { return p.UID == u.UID }); i >= 0 {
 			c.Namespace, c.Name = pods[i].Namespace, pods[i].Name
 		}

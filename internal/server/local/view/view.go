@@ -98,7 +98,7 @@ type Config struct {
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
-	// CPUs returns which CPUs are whose; nil if containers have none to themselves.
+	// CPUs returns the use of the machine's CPUs; nil if containers have none to themselves.
 	CPUs func() *assign.Status
 	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among the pods that would be
 	// evicted; nil if the pod wouldn't be.
