@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/resources/assign"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/worker/executor"
 )
@@ -37,24 +40,50 @@ func newResources(b *foundation, r *runtimeParts, d *desiredParts) (*resourcePar
 		Meter: b.meter.Devices, Writes: b.writes, Log: b.log.WithName("devices"),
 		Known: known})
 	machine := func() (topology.Machine, error) { return topology.Read(os.DirFS("/")) }
-	policy, err := assign.PolicyOf(b.cfg, machine)
-	if err != nil {
-		return nil, err
+	var policy assign.Policy
+	if !b.o.StopAll { // pods have to end whatever the policy
+		var err error
+		if policy, err = assign.PolicyOf(b.cfg, machine); err != nil {
+			return nil, err
+		}
 	}
-	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: policy, Machine: machine,
-		Pod: s.podOf(d.Merger), Known: known, Observed: r.seen.All, Shared: r.host.shared, Synced: r.seen.Synced(),
-		Runtime: r.conn,
-		Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Events: b.node, Writes: b.writes, Log: b.log.WithName("cpus")})
+	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: policy, Machine: podsMachine(machine, r.host.cgroups),
+		Pod: s.podOf(d.Merger), Known: known, Observed: r.seen.All, Shared: r.host.shared, Ready: b.workersReady,
+		Runtime: r.conn, Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Events: b.node, Wake: b.wakes.Wake,
+		Writes: b.writes, Log: b.log.WithName("cpus")})
+	assigners := []allocation.Assigner{s.assigned, s.cpus}
+	if b.o.StopAll {
+		assigners = assigners[:1] // no container needs to move before it ends
+	}
 	s.allocations = b.by.ledger(allocation.Config{
 		Store: s.records, Allocatable: r.host.allocatable(), Wake: b.wakes.Wake, Meter: b.meter.Resources,
 		Log: b.log.WithName("allocation"), Node: r.admission, Pods: b.wakes.admissible, Runs: r.runs, Lives: r.lives,
 		Ended: func(uid types.UID) (bool, error) {
 			return executor.Ended(s.records, uid)
 		}, Left: r.host.cgroups.Orphans,
-		Assigners: []allocation.Assigner{s.assigned, s.cpus},
+		Assigners: assigners,
 		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: b.cfg.AwaitDevicePlugins},
 	})
 	return s, nil
+}
+
+// podsMachine returns a function that reads the machine, with the CPUs that pods may use: an administrator may have given
+// them fewer than there are.
+func podsMachine(read func() (topology.Machine, error), groups *cgroup.Manager) func() (topology.Machine, error) {
+	return func() (topology.Machine, error) {
+		m, err := read()
+		if err != nil {
+			return m, err
+		}
+		allowed, err := groups.PodsCPUs()
+		if err != nil {
+			return m, fmt.Errorf("find out which CPUs pods may use: %w", err)
+		}
+		if !allowed.IsEmpty() {
+			m.CPUs = slices.DeleteFunc(m.CPUs, func(c topology.CPU) bool { return !allowed.Contains(c.ID) })
+		}
+		return m, nil
+	}
 }
 
 // podOf returns a function that returns a pod that should run, with its allocated requests.

@@ -45,17 +45,25 @@ type Difference struct {
 }
 
 // Restore reads the assignments of an earlier agent or kubelet. A file that can't be used is set aside: running
-// containers keep their CPUs all the same.
+// containers keep their CPUs all the same. If it can't be read now, Run tries again.
 func (m *Manager) Restore() error {
 	path := filepath.Join(m.conf.Dir, file)
 	checkpoint.Sweep(path)
+	return m.restore(path, false)
+}
+
+// restore reads the file. Unless it is the last try, a file that can't be read for a reason of this moment stays.
+func (m *Manager) restore(path string, last bool) error {
 	text, err := safeopen.ReadRegular(path, maxFile)
+	m.unrestored = false
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case last:
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EIO),
 		errors.Is(err, unix.ENOMEM):
-		return fmt.Errorf("read which CPUs containers have to themselves: %w", err) // the file may be good
+		m.unrestored = true // the file may be good
+		return fmt.Errorf("read which CPUs containers have to themselves: %w", err)
 	}
 	var was *state.CPUs
 	if err == nil {
@@ -74,7 +82,7 @@ func (m *Manager) Restore() error {
 	if was.Policy == policyNone == m.conf.Static {
 		m.differ("policy", "the policy was %s", was.Policy)
 	}
-	if was.Policy == policyNone {
+	if was.Policy == policyNone || !m.conf.Static {
 		return nil
 	}
 	m.byID = was.ByID
@@ -111,17 +119,27 @@ func (m *Manager) Differences() []Difference {
 }
 
 // adopt finds out which CPUs running containers have to themselves, and records that. The cgroups of running containers
-// count more than the file, and the file more than a new choice. It returns false if the machine's CPUs can't be read.
-func (m *Manager) adopt(ctx context.Context) bool {
-	m.follow(ctx)
+// count more than the file, and the file more than a new choice. It returns false if the machine's or a container's
+// CPUs, or the file, can't be read now. In the last try, it goes on without those of containers and the file.
+func (m *Manager) adopt(ctx context.Context, last bool) bool {
+	if path := filepath.Join(m.conf.Dir, file); m.unrestored {
+		if err := m.restore(path, last); err != nil && !last {
+			return false
+		}
+	}
+	if !m.follow(ctx) && !last {
+		return false
+	}
+	now, err := m.conf.Machine()
 	m.mu.Lock()
-	err := m.readMachine()
+	if err == nil {
+		m.onMachine(now)
+	}
 	switch {
 	case err != nil:
 	case !m.conf.Static:
-		m.of = map[types.UID]map[string]cpuset.CPUSet{}
 		for _, i := range m.instances {
-			i.behind = true // an earlier agent may have been killed between setting the CPUs and the limit
+			i.behind = !i.foreign // an earlier agent may have been killed between setting the CPUs and the limit
 		}
 	default:
 		for id, set := range m.byID {
@@ -198,8 +216,8 @@ func (s *settling) keepRunning() {
 	online := s.machine.Online()
 	for _, of := range s.owners() {
 		i, count := s.running[of], s.wants(of)
-		if count == 0 || i.has.Size() != count || !i.has.IsSubsetOf(online) || i.has.Equals(online) ||
-			s.other(of, i.has) != nil || !i.has.Intersection(s.used).IsEmpty() {
+		if count == 0 || i.unread || i.has.Size() != count || !i.has.IsSubsetOf(online) || i.has.Equals(online) ||
+			s.sharing(of, i.has) != nil || !i.has.Intersection(s.used).IsEmpty() {
 			continue
 		}
 		if before := s.of[of.uid][of.name]; !before.Equals(i.has) {
@@ -214,13 +232,18 @@ func (s *settling) keepRunning() {
 func (s *settling) keepRecorded() {
 	online := s.machine.Online()
 	for _, uid := range slices.Sorted(maps.Keys(s.of)) {
-		siblings := cpuset.New() // containers of a pod may use the CPUs of its init containers again
+		done := map[string]cpuset.CPUSet{}
+		for name, set := range s.of[uid] {
+			if s.done[owner{uid, name}] {
+				done[name] = set
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(s.of[uid])) {
 			of, set := owner{uid, name}, s.of[uid][name]
 			if s.done[of] {
-				siblings = siblings.Union(set)
 				continue
 			}
+			siblings := s.siblings(of, done)
 			delete(s.of[uid], name)
 			i := s.running[of]
 			if i == nil && s.conf.Pod(uid) != nil && s.wants(of) != set.Size() {
@@ -248,10 +271,24 @@ func (s *settling) keepRecorded() {
 				}
 			}
 			s.claim(of, left)
-			siblings = siblings.Union(left)
+			done[name] = left
 		}
 		s.set(uid, s.of[uid])
 	}
+}
+
+// siblings returns the CPUs of containers of the same pod that a container may use again. As long as the pod isn't known,
+// it is believed of all.
+func (s *settling) siblings(of owner, done map[string]cpuset.CPUSet) cpuset.CPUSet {
+	list := asks(s.conf.Pod(of.uid))
+	if n := slices.IndexFunc(list, func(a ask) bool { return a.container == of.name }); n >= 0 {
+		return reusable(done, list, n)
+	}
+	all := cpuset.New()
+	for _, set := range done {
+		all = all.Union(set)
+	}
+	return all
 }
 
 // pinRunning settles other running containers that should have CPUs to themselves: they get free ones.

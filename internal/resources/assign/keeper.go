@@ -24,9 +24,10 @@ type instance struct {
 	id string
 	// pod is the name of its pod.
 	pod string
-	// has are the CPUs that it runs on; unread is set while they can't be read: it may run on any.
-	has    cpuset.CPUSet
-	unread bool
+	// has are the CPUs that it runs on; unread is set while they can't be read: it may run on any. stale says that
+	// they have to be read again.
+	has           cpuset.CPUSet
+	unread, stale bool
 	// behind is set after the agent has changed them itself, until the runtime has changed them, too.
 	behind bool
 	// starting says that the runtime is starting it: it can't be moved before that has ended.
@@ -48,6 +49,8 @@ const (
 	clearWithin = 10 * time.Second
 	// growAfter is how long CPUs that have become free wait for more of them.
 	growAfter = 100 * time.Millisecond
+	// adoptTries is how often a new agent tries to read what it needs to know of running containers.
+	adoptTries = 4
 	// retryAfter is the delay until a failed move is tried again.
 	retryAfter = 5 * time.Second
 )
@@ -62,16 +65,19 @@ func (m *Manager) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-m.conf.Synced:
+	case <-m.conf.Ready:
 	}
-	for !m.adopt(ctx) {
+	for try := 1; !m.adopt(ctx, try >= adoptTries); try++ {
 		if !wake.Sleep(ctx, retryAfter) {
 			return nil
 		}
 	}
 	close(m.adopted)
-	for next := m.round(ctx); ; next = m.round(ctx) {
-		m.finish(next == 0)
+	for {
+		next := m.round(ctx)
+		if next == 0 && !m.finish() {
+			next = retryAfter
+		}
 		var due <-chan time.Time
 		if next > 0 {
 			due = time.After(next)
@@ -98,24 +104,25 @@ func (m *Manager) Changed() {
 }
 
 // finish ends the return to the policy none, once all containers run on all CPUs: only then the file says so, as
-// another agent has to go on with it otherwise.
-func (m *Manager) finish(moved bool) {
+// another agent has to go on with it otherwise. It returns false if the file can't be written.
+func (m *Manager) finish() bool {
 	m.mu.Lock()
-	done := m.undoes && moved
+	done := m.undoes && !m.waiting
 	for _, i := range m.instances {
 		done = done && !i.foreign && !i.starting
 	}
 	m.mu.Unlock()
 	if !done {
-		return
+		return true
 	}
 	if err := m.save(); err != nil {
-		m.conf.Log.Error(err, "Can't record that no container has CPUs to itself any more")
-		return
+		m.conf.Log.Error(err, "Can't record that no container has CPUs to itself any more; trying again")
+		return false
 	}
 	m.mu.Lock()
 	m.undoes = false
 	m.mu.Unlock()
+	return true
 }
 
 // round moves all running containers that aren't on their CPUs. It returns the delay of the next try; 0 if all could be
@@ -129,12 +136,12 @@ func (m *Manager) round(ctx context.Context) time.Duration {
 	if shared := m.shared(); !shared.Equals(m.pool) { // somebody else may have changed the CPUs of containers meanwhile
 		m.pool = shared
 		for _, i := range m.instances {
-			i.unread = true
+			i.stale = true
 		}
 	}
 	var sharing, alone []*instance
 	for _, i := range m.instances {
-		if i.starting || !i.unread && !i.behind && i.has.Equals(m.target(i)) {
+		if i.starting || !i.unread && !i.stale && !i.behind && i.has.Equals(m.target(i)) {
 			continue
 		}
 		if _, own := m.of[i.uid][i.name]; own {
@@ -174,6 +181,9 @@ func (m *Manager) target(i *instance) cpuset.CPUSet {
 	if _, own := m.of[i.uid][i.name]; !i.foreign || own {
 		return m.wanted(i.uid, i.name)
 	}
+	if i.unread {
+		return m.shared()
+	}
 	if left := i.has.Difference(m.exclusive()); !left.IsEmpty() {
 		return left
 	}
@@ -185,7 +195,7 @@ func (m *Manager) target(i *instance) cpuset.CPUSet {
 func (m *Manager) move(ctx context.Context, i *instance) bool {
 	before, readErr := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
 	m.mu.Lock()
-	if readErr == nil {
+	if i.stale = false; readErr == nil {
 		i.has, i.unread = before, false
 	}
 	set := m.target(i)
@@ -215,7 +225,7 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 	switch {
 	case readErr == nil && has.Equals(set), errors.Is(readErr, fs.ErrNotExist) && err == nil:
 		// Runtimes with a kernel of their own have no cgroup here: their answer counts.
-		i.has, i.unread, i.behind, err = set, false, err != nil, nil
+		i.has, i.unread, i.behind = set, false, err != nil
 	case errors.Is(readErr, fs.ErrNotExist): // it has ended, or the runtime has to be asked again
 		err = errors.Join(err, readErr)
 	default:
@@ -224,14 +234,14 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 	}
 	repeated := err != nil && i.failed != nil && i.failed.Error() == err.Error()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && !repeated {
-		m.conf.Log.Error(err, "A container can't be moved to other CPUs; trying again", "podUID", i.uid,
-			"containerName", i.name, "containerID", i.id)
+		m.conf.Log.Error(err, "The runtime can't move a container to other CPUs; trying again", "podUID", i.uid,
+			"containerName", i.name, "containerID", i.id, "cpus", i.has.String())
 	}
 	i.failed = err
-	if err == nil || !has.Equals(before) {
+	if err == nil || i.behind || !has.Equals(before) {
 		m.notify()
 	}
-	return err == nil && !i.behind
+	return err == nil
 }
 
 // update returns the change of an instance besides its CPUs: of its CPU limit, if it has CPUs to itself from now on or
@@ -255,12 +265,14 @@ func (m *Manager) notify() {
 	m.moved = make(chan struct{})
 }
 
-// follow updates the list of instances to the state of the runtime.
-func (m *Manager) follow(ctx context.Context) {
+// follow updates the list of instances to the state of the runtime. It returns false if the CPUs of a new one couldn't
+// be read, although it has a cgroup.
+func (m *Manager) follow(ctx context.Context) (complete bool) {
 	runs := map[string]bool{}
 	var unknown []*instance
 	known := false
 	m.mu.Lock()
+	m.waiting = false
 	// The list is read with the mutex held: otherwise an instance that has started meanwhile would count as ended.
 	for _, o := range m.conf.Observed() {
 		for n := range o.Containers {
@@ -268,16 +280,18 @@ func (m *Manager) follow(ctx context.Context) {
 			if c.Ended() {
 				continue
 			}
+			i := m.instances[c.ID]
 			if runs[c.ID] = true; c.State != pod.ContainerRunning {
+				m.waiting = m.waiting || i == nil
 				continue
 			}
-			if i := m.instances[c.ID]; i != nil {
+			if i != nil {
 				if i.foreign && m.conf.Pod(o.UID) != nil {
-					i.foreign, known = false, true
+					i.foreign, i.behind, known = false, i.behind || m.undoes, true
 				}
 				continue
 			}
-			i := &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name, unread: true,
+			i = &instance{owner: owner{o.UID, c.Name}, id: c.ID, pod: o.Name, unread: true,
 				foreign: m.conf.Pod(o.UID) == nil}
 			m.instances[c.ID] = i
 			unknown = append(unknown, i)
@@ -300,9 +314,11 @@ func (m *Manager) follow(ctx context.Context) {
 	if known && m.conf.Static {
 		m.record()
 	}
+	complete = true
 	for _, i := range unknown {
 		has, err := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+			complete = false
 			m.conf.Log.Error(err, "Can't read which CPUs a container runs on; moving it", "podUID", i.uid,
 				"containerName", i.name, "containerID", i.id)
 		}
@@ -310,6 +326,7 @@ func (m *Manager) follow(ctx context.Context) {
 		i.has, i.unread = has, err != nil
 		m.mu.Unlock()
 	}
+	return complete
 }
 
 // record records the assignments. An error is only logged: a restart finds the CPUs of running containers by their
@@ -332,14 +349,16 @@ func (m *Manager) runs(of owner) bool {
 
 // clear waits until no other container runs on the CPUs. The error is a *pod.Failure that names a container that still
 // does.
+// It returns nil at once if the CPUs aren't the container's own any more.
 func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error {
 	limit := time.After(clearWithin)
 	for wakes := m.shrunk.Wake; ; wakes = func() {} {
 		m.follow(ctx)
 		m.mu.Lock()
 		other, moved := m.other(of, set), m.moved
+		own := m.of[of.uid][of.name].Equals(set)
 		m.mu.Unlock()
-		if other == nil {
+		if other == nil || !own {
 			return nil
 		}
 		wakes() // once: a move that failed is tried again later
@@ -355,12 +374,25 @@ func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error 
 	}
 }
 
-// other returns a running instance of another container that runs on one of the CPUs; nil if there is none. The caller
+// other returns an instance of another container that may run on one of the CPUs; nil if there is none. The caller
 // holds the mutex.
 func (m *Manager) other(of owner, set cpuset.CPUSet) *instance {
-	var first *instance
+	return m.firstOf(func(i *instance) bool {
+		return i.owner != of && (i.unread || i.stale || !i.has.Intersection(set).IsEmpty())
+	})
+}
+
+// sharing returns an instance of another container that is known to run on one of the CPUs; nil if there is none. The
+// caller holds the mutex.
+func (m *Manager) sharing(of owner, set cpuset.CPUSet) *instance {
+	return m.firstOf(func(i *instance) bool {
+		return i.owner != of && !i.unread && !i.has.Intersection(set).IsEmpty()
+	})
+}
+
+func (m *Manager) firstOf(is func(*instance) bool) (first *instance) {
 	for _, i := range m.instances {
-		if i.owner != of && (i.unread || !i.has.Intersection(set).IsEmpty()) && (first == nil || i.id < first.id) {
+		if is(i) && (first == nil || i.id < first.id) {
 			first = i
 		}
 	}
@@ -370,7 +402,7 @@ func (m *Manager) other(of owner, set cpuset.CPUSet) *instance {
 // Starting makes sure that a created container starts on its present CPUs, which may not be those that it was created
 // with. The caller has to call started after the start, successful or not.
 func (m *Manager) Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error) {
-	if !m.conf.Static {
+	if !m.active() {
 		return func() {}, nil
 	}
 	if err := m.await(ctx); err != nil {
@@ -412,8 +444,11 @@ func (m *Manager) started(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i := m.instances[id]; i != nil {
-		if i.starting = false; !i.has.Equals(m.wanted(i.uid, i.name)) {
+		i.starting, i.stale = false, true
+		if !i.has.Equals(m.wanted(i.uid, i.name)) {
 			m.shrunk.Wake()
+		} else {
+			m.grown.Wake()
 		}
 	}
 }

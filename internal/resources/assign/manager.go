@@ -40,15 +40,17 @@ type Config struct {
 	// pod should run, or anything is left of it. Neither may wait for the Manager.
 	Pod   func(types.UID) *v1.Pod
 	Known func(types.UID) bool
-	// Observed returns the runtime's state of all pods. It is complete once Synced is closed.
+	// Observed returns the runtime's state of all pods. It is complete, and cgroups can be found, once Ready is closed.
 	Observed func() []*pod.Observed
-	Synced   <-chan struct{}
+	Ready    <-chan struct{}
 	// Shared returns the resources of a container that shares CPUs: its limit is in force again.
 	Shared  func(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources
 	Runtime Runtime
 	Cgroups Cgroups
 	Meter   Meter
 	Events  Events
+	// Wake has a pod admitted again that waited for CPUs. It must not wait for the Manager.
+	Wake func(types.UID)
 	// Writes follows writes of the file.
 	Writes *room.Writes
 	Log    logr.Logger
@@ -120,12 +122,18 @@ type Manager struct {
 	of map[types.UID]map[string]cpuset.CPUSet
 	// byID are CPUs in a file of Kubernetes before 1.18, by the ID of the container.
 	byID map[string]cpuset.CPUSet
+	// unrestored says that the file couldn't be read yet.
+	unrestored bool
+	// waiting says that a container is created, and was neither started nor removed.
+	waiting bool
 	// created are the CPUs that a container's next instance was created with; instances are those that run or start, by
 	// ID.
 	created   map[owner]cpuset.CPUSet
 	instances map[string]*instance
 	// pool are the shared CPUs of the last round.
 	pool cpuset.CPUSet
+	// refused are pods that wait for CPUs of others.
+	refused map[types.UID]bool
 	// moved is closed and replaced when instances have got other CPUs, or have ended.
 	moved chan struct{}
 	// differences are those that this agent has found.
@@ -142,7 +150,7 @@ type owner struct {
 func New(c Config) *Manager {
 	return &Manager{conf: c, shrunk: wake.NewSlot(), grown: wake.NewSlot(), adopted: make(chan struct{}),
 		of: map[types.UID]map[string]cpuset.CPUSet{}, created: map[owner]cpuset.CPUSet{},
-		instances: map[string]*instance{}, moved: make(chan struct{})}
+		instances: map[string]*instance{}, refused: map[types.UID]bool{}, moved: make(chan struct{})}
 }
 
 // ask is a container's request for CPUs to itself.
@@ -175,6 +183,22 @@ func asks(p *v1.Pod) (list []ask) {
 	return list
 }
 
+// reusable returns the CPUs of a pod's other containers that its container number n may use: those of init containers,
+// which have ended before it starts; an init container also those of all containers that start after it has ended.
+func reusable(of map[string]cpuset.CPUSet, list []ask, n int) cpuset.CPUSet {
+	may, mustNot := cpuset.New(), cpuset.New()
+	for k, other := range list {
+		switch {
+		case k == n:
+		case other.reusable, list[n].reusable && k > n:
+			may = may.Union(of[other.container])
+		default:
+			mustNot = mustNot.Union(of[other.container])
+		}
+	}
+	return may.Difference(mustNot)
+}
+
 // active reports whether the Manager has anything to do.
 func (m *Manager) active() bool {
 	m.mu.Lock()
@@ -205,15 +229,16 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	return m.assign(ctx, p, list, "")
 }
 
-// assign chooses CPUs for the pod's containers that have none, and other ones for one container, unless other is empty.
-func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, other string) error {
+// assign chooses CPUs for the pod's containers that have none, or, unless only is empty, other ones for that container.
+func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, only string) error {
 	m.assigning.Lock()
 	defer m.assigning.Unlock()
 	dropped := m.dropUnknown(p.UID)
 	m.follow(ctx)
+	now, err := m.conf.Machine()
 	m.mu.Lock()
 	before := maps.Clone(m.of[p.UID])
-	if delete(m.of[p.UID], other); m.hasAll(p.UID, list) {
+	if delete(m.of[p.UID], only); m.hasAll(p.UID, list) {
 		m.mu.Unlock()
 		if dropped {
 			m.record()
@@ -221,9 +246,9 @@ func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, other strin
 		}
 		return nil
 	}
-	err := m.readMachine()
 	if err == nil {
-		err = m.choose(p.UID, list)
+		m.onMachine(now)
+		err = m.choose(p.UID, list, only)
 	}
 	m.mu.Unlock()
 	if err == nil {
@@ -232,6 +257,11 @@ func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, other strin
 	if err != nil {
 		m.mu.Lock()
 		m.set(p.UID, before)
+		m.mu.Unlock()
+	}
+	if f, ok := err.(*pod.Failure); ok && f.Wait == pod.WaitForRoom {
+		m.mu.Lock()
+		m.refused[p.UID] = true
 		m.mu.Unlock()
 	}
 	for range list {
@@ -258,40 +288,35 @@ func (m *Manager) set(uid types.UID, of map[string]cpuset.CPUSet) {
 	m.of[uid] = of
 }
 
-// readMachine reads the present state of the machine. The caller holds the mutex.
-func (m *Manager) readMachine() error {
-	now, err := m.conf.Machine()
-	if err != nil {
-		return err
-	}
+// onMachine sets the present state of the machine. The caller holds the mutex.
+func (m *Manager) onMachine(now topology.Machine) {
 	if m.machine = now; m.conf.Static {
 		m.reserved = m.conf.Reserved(&now)
 	}
-	return nil
 }
 
-// choose chooses CPUs for the containers that have none. Containers that start later use the CPUs of init containers
-// again. The caller holds the mutex.
-func (m *Manager) choose(uid types.UID, list []ask) error {
+// choose chooses CPUs for the containers that have none, or only for one, unless only is empty. The caller holds the
+// mutex.
+func (m *Manager) choose(uid types.UID, list []ask, only string) error {
 	of := maps.Clone(m.of[uid])
 	if of == nil {
 		of = map[string]cpuset.CPUSet{}
 	}
-	free := m.free()
-	reusable := cpuset.New()
-	for _, a := range list {
-		set, ok := of[a.container]
+	free, perhaps := m.free(), m.perhapsOwn()
+	for n, a := range list {
+		if _, ok := of[a.container]; ok || only != "" && a.container != only {
+			continue
+		}
+		again := reusable(of, list, n)
+		set, ok := m.conf.Choose(&m.machine, free.Difference(perhaps), cpu.Ask{Count: a.count, Reusable: again})
 		if !ok {
-			set, ok = m.conf.Choose(&m.machine, free, cpu.Ask{Count: a.count, Reusable: reusable})
-			if !ok {
-				return m.shortage(a, free.Union(reusable))
-			}
-			of[a.container] = set
+			set, ok = m.conf.Choose(&m.machine, free, cpu.Ask{Count: a.count, Reusable: again})
 		}
+		if !ok {
+			return m.shortage(a, free.Union(again))
+		}
+		of[a.container] = set
 		free = free.Difference(set)
-		if reusable = reusable.Difference(set); a.reusable {
-			reusable = reusable.Union(set)
-		}
 	}
 	m.set(uid, of)
 	return nil
@@ -300,6 +325,18 @@ func (m *Manager) choose(uid types.UID, list []ask) error {
 // free returns the CPUs that a container can get to itself. The caller holds the mutex.
 func (m *Manager) free() cpuset.CPUSet {
 	return m.machine.Online().Difference(m.reserved).Difference(m.exclusive())
+}
+
+// perhapsOwn returns the CPUs on which a single container runs whose pod isn't known yet: it may have them to itself,
+// although nothing records that. The caller holds the mutex.
+func (m *Manager) perhapsOwn() cpuset.CPUSet {
+	all := cpuset.New()
+	for _, i := range m.instances {
+		if i.foreign && !i.unread && m.sharing(i.owner, i.has) == nil {
+			all = all.Union(i.has)
+		}
+	}
+	return all
 }
 
 // exclusive returns all CPUs that containers have to themselves. The caller holds the mutex.
@@ -401,6 +438,9 @@ func (m *Manager) dropUnknown(but types.UID) (dropped bool) {
 			dropped = true
 		}
 	}
+	if dropped {
+		m.freed()
+	}
 	return dropped
 }
 
@@ -413,15 +453,33 @@ func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	_, had := m.of[uid]
 	delete(m.of, uid)
+	delete(m.refused, uid)
 	maps.DeleteFunc(m.created, func(o owner, _ cpuset.CPUSet) bool { return o.uid == uid })
 	m.mu.Unlock()
+	select {
+	case <-m.adopted:
+	default:
+		return // adopt will record what is left
+	}
 	if !had {
 		return
 	}
 	if err := m.save(); err != nil {
 		m.conf.Log.Error(err, "The CPUs of a pod that has ended are free, but recorded as its own", "podUID", uid)
 	}
+	m.freed()
 	m.grown.Wake()
+}
+
+// freed wakes the pods that wait for CPUs.
+func (m *Manager) freed() {
+	m.mu.Lock()
+	waiting := slices.Collect(maps.Keys(m.refused))
+	clear(m.refused)
+	m.mu.Unlock()
+	for _, uid := range waiting {
+		m.conf.Wake(uid)
+	}
 }
 
 // Fixes returns why the CPU of a Guaranteed pod can't be resized (the gate InPlacePodVerticalScalingExclusiveCPUs is
@@ -460,15 +518,16 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 	}
 	m.follow(ctx)
 	of := owner{p.UID, c.Name}
-	for _, a := range asks(p) {
-		if a.container != c.Name || m.usable(of, a.count) {
-			continue
-		}
-		if err := m.replan(ctx, p, c.Name); err != nil {
-			return err
-		}
-	}
+	list := asks(p)
 	for {
+		for _, a := range list {
+			if a.container != c.Name || m.usable(of, a.count) {
+				continue
+			}
+			if err := m.replan(ctx, p, c.Name); err != nil {
+				return err
+			}
+		}
 		own := m.Own(p.UID, c.Name)
 		if !own.IsEmpty() {
 			if err := m.clear(ctx, of, own); err != nil {

@@ -43,8 +43,11 @@ type host struct {
 	hangs  bool // whether the runtime answers
 	broken bool // whether cgroups can't be changed
 	blind  bool // whether containers have no cgroups here
-	calls  []string
-	pinned []bool
+	woken  []types.UID
+	// unreadable are IDs of containers whose cgroups can't be read.
+	unreadable map[string]bool
+	calls      []string
+	pinned     []bool
 }
 
 type container struct {
@@ -73,7 +76,7 @@ func newHost(t *testing.T) *host {
 	synced := make(chan struct{})
 	close(synced)
 	h.conf = Config{Dir: h.dir, Policy: Policy{Static: true, Reserved: func(*topology.Machine) cpuset.CPUSet { return cpuset.New(0) }},
-		Machine: func() (topology.Machine, error) { return machine, nil }, Pod: h.pod, Known: h.known, Observed: h.observed, Synced: synced,
+		Machine: func() (topology.Machine, error) { return machine, nil }, Pod: h.pod, Known: h.known, Observed: h.observed, Ready: synced, Wake: h.wake,
 		Runtime: h, Cgroups: h, Meter: meter{h}, Events: meter{h}, Log: testr.New(t), Shared: func(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources {
 			return &runtimeapi.LinuxContainerResources{CpuQuota: 7}
 		}}
@@ -107,6 +110,8 @@ func (h *host) pod(uid types.UID) *v1.Pod {
 	defer h.mu.Unlock()
 	return h.pods[uid]
 }
+
+func (h *host) wake(uid types.UID) { h.woken = append(h.woken, uid) }
 
 func (h *host) known(uid types.UID) bool {
 	h.mu.Lock()
@@ -155,6 +160,9 @@ func (h *host) UpdateContainerResources(ctx context.Context, id string, r *runti
 func (h *host) CPUs(_ context.Context, _ types.UID, id string) (cpuset.CPUSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unreadable[id] {
+		return cpuset.New(), errors.New("input/output error")
+	}
 	if c := h.runs[id]; c != nil && !h.blind {
 		return c.cpus, nil
 	}
@@ -528,7 +536,152 @@ func TestUnknownPodMakesRoom(t *testing.T) {
 		h.runs["burst/a"] = &container{"burst", "a", set(t, "0-5"), pod.ContainerRunning}
 		h.start()
 		h.run(h.want("own", "a=2"), "a")
-		h.runsOn("its CPUs are another's", "burst/a=0-1,4-5", "own/a=2-3")
+		h.runsOn("there are CPUs besides its own", "burst/a=0-5", "own/a=6-7")
+		h.run(h.want("more", "a=2"), "a")
+		h.runsOn("its CPUs are another's", "burst/a=0-1,4-5", "more/a=2-3", "own/a=6-7")
+	})
+}
+
+// A container that may run on any CPU, as these can't be read, takes none from those that can be.
+func TestOneUnreadable(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.want("own", "a=2")
+		h.runs["own/a"] = &container{"own", "a", set(t, "4-5"), pod.ContainerRunning}
+		h.runs["burst/a"] = &container{"burst", "a", set(t, "0-7"), pod.ContainerRunning}
+		h.unreadable = map[string]bool{"burst/a": true}
+		h.start()
+		time.Sleep(time.Minute)
+		h.equal("it is moved all the same", h.recorded(), "static", "0-3,6-7", "own/a=4-5")
+		if got := h.runs["burst/a"].cpus; got.String() != "0-3,6-7" {
+			t.Error("the unreadable one of an unknown pod runs on", got)
+		}
+	})
+}
+
+// restarted is a pod with an init container that has ended and whose CPUs two others use, in an agent that has just started.
+func restarted(h *host) *v1.Pod {
+	h.start()
+	p := h.want("own", "init+=4", "a=2", "b=2")
+	h.run(p, "init")
+	h.turn("own/init", pod.ContainerExited)
+	h.run(p, "a", "b")
+	h.equal("the file", h.recorded(), "static", "0-1,6-7", "own/a=2-3", "own/b=4-5", "own/init=2-5")
+	h.start()
+	return p
+}
+
+func TestRestartAfterInit(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		restarted(h)
+		h.equal("the file", h.recorded(), "static", "0-1,6-7", "own/a=2-3", "own/b=4-5", "own/init=2-5")
+		if got := h.Differences(); len(got) > 0 {
+			t.Errorf("differences are %q", got)
+		}
+	})
+}
+
+// A container that needs other CPUs gets none of its siblings', and ended init containers get none.
+func TestReplanOne(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		p := restarted(h)
+		file := state.CPUManagerCheckpoint{PolicyName: "static", DefaultCPUSet: "0,4-7", Entries: map[string]map[string]string{"own": {"b": "4-5"}}}
+		text, err := file.Encode()
+		if err == nil {
+			h.end()
+			err = os.WriteFile(filepath.Join(h.dir, "cpu_manager_state"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(h.runs, "own/a")
+		h.start()
+		if id, err := h.create(p, "a"); err != nil || id != "own/a" {
+			t.Fatal(err)
+		}
+		h.equal("the file", h.recorded(), "static", "0-1,6-7", "own/a=2-3", "own/b=4-5")
+		h.runs = map[string]*container{}
+		h.Changed()
+		synctest.Wait()
+		if _, err := h.create(p, "init"); err != nil {
+			t.Fatal(err)
+		}
+		h.equal("an init container uses CPUs of later ones", h.recorded(), "static", "0-1,6-7", "own/a=2-3", "own/b=4-5", "own/init=2-5")
+	})
+}
+
+// A pod that waits for CPUs of others is woken when they are free.
+func TestWokenWhenFree(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.start()
+		h.run(h.want("own", "a=5"), "a")
+		h.pods["own"].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		if err := h.Assign(t.Context(), h.want("next", "a=3")); err == nil {
+			t.Fatal("it fits")
+		}
+		delete(h.pods, "own")
+		delete(h.runs, "own/a")
+		h.Release("own")
+		if !slices.Equal(h.woken, []types.UID{"next"}) {
+			t.Error("woken are", h.woken)
+		}
+	})
+}
+
+// A pod that ends before the agent knows what runs changes no record of others.
+func TestReleaseBeforeAdoption(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.start()
+		h.run(h.want("own", "a=2"), "a")
+		h.run(h.want("other", "a=2"), "a")
+		ready := make(chan struct{})
+		h.conf.Ready = ready
+		h.start()
+		before := h.recorded()
+		h.Release("other")
+		h.equal("the file", h.recorded(), before...)
+		delete(h.pods, "other")
+		delete(h.runs, "other/a")
+		close(ready)
+		h.runsOn("afterwards", "own/a=2-3")
+		h.equal("the file", h.recorded(), "static", "0-1,4-7", "own/a=2-3")
+	})
+}
+
+// On the way from static to none, a container that was created with CPUs of its own starts on all, and one whose pod becomes known late gets its
+// limit back.
+func TestNoneWithCreatedAndLate(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.start()
+		p := h.want("own", "a=2")
+		late := h.want("late", "a=2")
+		h.run(late, "a")
+		if err := h.Assign(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		id, err := h.create(p, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(h.pods, "late")
+		h.conf.Static = false
+		h.made()
+		h.start()
+		h.runsOn("one of an unknown pod", "late/a=2-3", "own/a=4-5")
+		h.mu.Lock()
+		h.pods["late"] = late
+		h.mu.Unlock()
+		h.Changed()
+		h.runsOn("it is known", "late/a=0-7", "own/a=4-5")
+		h.equal("the file waits for the created one", h.recorded()[:1], "static")
+		started, err := h.Starting(t.Context(), p, &p.Spec.Containers[0], id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.turn(id, pod.ContainerRunning)
+		started()
+		h.runsOn("it starts", "late/a=0-7", "own/a=0-7")
+		h.equal("with their limits", h.made(), "late/a on 0-7 with its limit", "own/a on 0-7 with its limit")
+		h.equal("the file", h.recorded(), "none", "")
 	})
 }
 

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -33,6 +34,26 @@ func (m *Manager) CPUs(ctx context.Context, uid types.UID, container string) (cp
 		name = effectiveCPUsFile
 	}
 	return readCPUs(filepath.Join(dir, name))
+}
+
+// PodsCPUs returns the CPUs that all pods together may use; none if they have no group yet, or no such limit.
+func (m *Manager) PodsCPUs() (cpuset.CPUSet, error) {
+	l, err := m.Layout(context.Background())
+	if err != nil {
+		return cpuset.New(), err
+	}
+	file := filepath.Join(l.Mounts["cpuset"], m.PodsGroup(), cpusFile)
+	switch {
+	case l.V2:
+		file = filepath.Join(tree.MountPoint, m.PodsGroup(), effectiveCPUsFile)
+	case l.Mounts["cpuset"] == "":
+		return cpuset.New(), nil
+	}
+	set, err := readCPUs(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return cpuset.New(), nil
+	}
+	return set, err
 }
 
 // SetCPUs changes the CPUs of a container's group. On cgroup v1, groups that the container has made in it must not have
