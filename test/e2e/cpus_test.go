@@ -28,18 +28,22 @@ func onlineCPUs(t *testing.T) cpuset.CPUSet {
 	return set
 }
 
-// runsOn is the condition that the kernel runs a pod's container on these CPUs.
+// runsOn is the condition that the kernel runs a ready pod's containers on these CPUs. It waits for that, as the agent reports no change
+// when a container gets other CPUs.
 func runsOn(n *node.Node, pod string, want cpuset.CPUSet) node.Condition {
 	return node.Each([]string{pod}, func(v local.PodView) error {
 		for _, c := range v.Pod.Status.ContainerStatuses {
 			_, id, _ := strings.Cut(c.ContainerID, "://")
-			text, err := n.CgroupFile(string(v.Pod.UID), id, "cpuset.cpus", "cpuset.cpus.effective")
-			if err != nil {
-				return err
-			}
-			if set, err := cpuset.Parse(text); err != nil || !set.Equals(want) {
-				return fmt.Errorf("container %s runs on the CPUs %q, want %s (%v)", c.Name, text, want, err)
-			}
+			n.Eventually(fmt.Sprintf("container %s of pod %s runs on the CPUs %s", c.Name, pod, want), func() error {
+				text, err := n.CgroupFile(string(v.Pod.UID), id, "cpuset.cpus", "cpuset.cpus.effective")
+				if err != nil {
+					return err
+				}
+				if set, err := cpuset.Parse(text); err != nil || !set.Equals(want) {
+					return fmt.Errorf("it runs on %q (%v)", text, err)
+				}
+				return nil
+			})
 		}
 		return nil
 	})
@@ -71,8 +75,6 @@ func TestExclusiveCPUs(t *testing.T) {
 		t.Fatal("this test needs 2 CPUs")
 	}
 	reserved := cpuset.New(all.List()[0])
-	own := cpuset.New(all.Difference(reserved).List()[0])
-	rest := all.Difference(own)
 	const whole = "resources: {limits: {cpu: 1, memory: 64Mi}}"
 	static := fmt.Sprintf("cpuManagerPolicy: static\nreservedSystemCPUs: %q", reserved.String())
 	n := node.New(t, binary, node.Options{Config: static})
@@ -80,14 +82,20 @@ func TestExclusiveCPUs(t *testing.T) {
 	n.Write("shared.yaml", pod("shared"))
 	n.Await("a pod shares all CPUs", node.Ready("shared"), runsOn(n, "shared", all))
 	n.Write("own.yaml", pod("own", whole))
-	s := n.Await("a CPU is another pod's own", node.Ready("shared", "own"), runsOn(n, "own", own), runsOn(n, "shared", rest))
+	s := n.Await("a CPU is another pod's own", node.Ready("shared", "own"))
+	policy, shared, entries := recorded(t, n)
+	own, err := cpuset.Parse(entries[string(view(t, s, "own").Pod.UID)]["web"])
+	if err != nil || own.Size() != 1 || !own.IsSubsetOf(all.Difference(reserved)) {
+		t.Fatalf("its own CPU is %s (%v)", own, err)
+	}
+	rest := all.Difference(own)
+	n.Await("all run on theirs", runsOn(n, "own", own), runsOn(n, "shared", rest))
 	uid, id := string(view(t, s, "own").Pod.UID), containerID(t, s, "own", "web")
 	for what, at := range map[string]string{"container": id, "pod": ""} {
 		if quota, err := n.CgroupFile(uid, at, "cpu.cfs_quota_us", "cpu.max"); err != nil || quota != "-1" && !strings.HasPrefix(quota, "max") {
 			t.Errorf("the %s with a CPU of its own is limited to %s (%v)", what, quota, err)
 		}
 	}
-	policy, shared, entries := recorded(t, n)
 	if policy != "static" || shared != rest.String() || len(entries) != 1 || entries[uid]["web"] != own.String() {
 		t.Errorf("recorded are %s, %s, %v", policy, shared, entries)
 	}

@@ -73,6 +73,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 	}
 	close(m.adopted)
+	// A runtime may still be carrying out what an earlier agent asked for when that was killed.
+	overtaken := time.After(moveWithin)
 	for {
 		next := m.round(ctx)
 		if next == 0 && !m.finish() {
@@ -87,6 +89,8 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		case <-m.shrunk:
 		case <-due:
+		case <-overtaken:
+			m.readAgain()
 		case <-m.grown:
 			if !wake.Sleep(ctx, growAfter) {
 				return nil
@@ -107,7 +111,7 @@ func (m *Manager) Changed() {
 // another agent has to go on with it otherwise. It returns false if the file can't be written.
 func (m *Manager) finish() bool {
 	m.mu.Lock()
-	done := m.undoes && !m.waiting
+	done := m.undoes && m.alone && !m.waiting
 	for _, i := range m.instances {
 		done = done && !i.foreign && !i.starting
 	}
@@ -135,9 +139,7 @@ func (m *Manager) round(ctx context.Context) time.Duration {
 	m.mu.Lock()
 	if shared := m.shared(); !shared.Equals(m.pool) { // somebody else may have changed the CPUs of containers meanwhile
 		m.pool = shared
-		for _, i := range m.instances {
-			i.stale = true
-		}
+		m.allStale()
 	}
 	var sharing, alone []*instance
 	for _, i := range m.instances {
@@ -156,6 +158,21 @@ func (m *Manager) round(ctx context.Context) time.Duration {
 		return 0
 	}
 	return retryAfter
+}
+
+// readAgain has the CPUs of all instances read again, as an earlier agent's changes can't follow any more.
+func (m *Manager) readAgain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.alone = true
+	m.allStale()
+}
+
+// allStale has the CPUs of all instances read again. The caller holds the mutex.
+func (m *Manager) allStale() {
+	for _, i := range m.instances {
+		i.stale = true
+	}
 }
 
 // moveAll moves some containers at a time, and reports whether all could be moved.

@@ -124,6 +124,8 @@ type Manager struct {
 	byID map[string]cpuset.CPUSet
 	// unrestored says that the file couldn't be read yet.
 	unrestored bool
+	// alone says that no change by an earlier agent can follow any more.
+	alone bool
 	// waiting says that a container is created, and was neither started nor removed.
 	waiting bool
 	// created are the CPUs that a container's next instance was created with; instances are those that run or start, by

@@ -271,6 +271,12 @@ func (h *host) turn(id string, s pod.ContainerState) {
 	h.Changed()
 }
 
+// overtaken waits until the agent has read again what runs where.
+func (h *host) overtaken() {
+	time.Sleep(6 * time.Second)
+	synctest.Wait()
+}
+
 // runsOn fails the test unless the containers run on these CPUs: "ID=LIST".
 func (h *host) runsOn(what string, want ...string) {
 	h.t.Helper()
@@ -500,6 +506,7 @@ func TestAdopt(t *testing.T) {
 				h.conf.Static = !c.none
 				h.start()
 				h.runsOn("after the start", c.want...)
+				h.overtaken()
 				h.equal("the file", h.recorded(), c.file2...)
 				if got := h.Differences(); len(got) != c.replaced {
 					t.Errorf("differences are %q", got)
@@ -681,7 +688,22 @@ func TestNoneWithCreatedAndLate(t *testing.T) {
 		started()
 		h.runsOn("it starts", "late/a=0-7", "own/a=0-7")
 		h.equal("with their limits", h.made(), "late/a on 0-7 with its limit", "own/a on 0-7 with its limit")
+		h.overtaken()
 		h.equal("the file", h.recorded(), "none", "")
+	})
+}
+
+// The runtime may carry out what a killed agent has asked for after what its successor asks for.
+func TestOvertaken(t *testing.T) {
+	within(t, func(t *testing.T, h *host) {
+		h.start()
+		h.run(h.want("own", "a=2"), "a")
+		h.start()
+		h.mu.Lock()
+		h.runs["own/a"].cpus = set(t, "0-7")
+		h.mu.Unlock()
+		h.overtaken()
+		h.runsOn("after a while", "own/a=2-3")
 	})
 }
 
@@ -708,6 +730,7 @@ func TestKilledOnTheWayToNone(t *testing.T) {
 		h.start()
 		h.runsOn("after another start", "own/a=0-7")
 		h.equal("its limit is in force again", h.made(), "own/a on 0-7 with its limit")
+		h.overtaken()
 		h.equal("the file", h.recorded(), "none", "")
 	})
 }
