@@ -194,7 +194,9 @@ func (p Policy) near(m *topology.Machine, free cpuset.CPUSet, nodes align.Mask) 
 
 // reuse chooses n of the CPUs, first of all those that can be used again.
 func (p Policy) reuse(m *topology.Machine, free, reusable cpuset.CPUSet, n int) (cpuset.CPUSet, bool) {
-	reusable = reusable.Intersection(free)
+	if reusable = reusable.Intersection(free); p.WholeCores {
+		reusable = WholeCores(m, reusable)
+	}
 	if n <= reusable.Size() {
 		if set, ok := p.byOptions(m, reusable, n); ok {
 			return set, true
