@@ -86,6 +86,9 @@ func (m *Manager) restore(path string, last bool) error {
 		return nil
 	}
 	m.byID = was.ByID
+	for uid, set := range was.Pods {
+		m.pods[types.UID(uid)] = set
+	}
 	for uid, of := range was.Of {
 		maps.DeleteFunc(of, func(_ string, set cpuset.CPUSet) bool { return set.IsEmpty() })
 		m.set(types.UID(uid), of)
@@ -175,6 +178,7 @@ func (m *Manager) settle() {
 	for _, i := range m.instances {
 		s.running[i.owner] = i
 	}
+	s.keepPods()
 	s.keepRunning()
 	s.keepRecorded()
 	s.pinRunning()
@@ -209,6 +213,19 @@ func (s *settling) wants(of owner) int {
 		}
 	}
 	return 0
+}
+
+// keepPods settles the CPUs of pods as a whole: a pod keeps them while it runs.
+func (s *settling) keepPods() {
+	for uid, set := range s.pods {
+		runs := false
+		for of := range s.running {
+			runs = runs || of.uid == uid
+		}
+		if s.pods[uid] = set.Intersection(s.machine.Online()); !runs || s.pods[uid].IsEmpty() {
+			delete(s.pods, uid)
+		}
+	}
 }
 
 // keepRunning settles running containers whose CPUs no other container uses: they keep these.
@@ -329,12 +346,16 @@ func (m *Manager) save() error {
 			}
 		}
 	}
+	pods := map[string]string{}
+	for uid, set := range m.pods {
+		pods[string(uid)] = set.String()
+	}
 	m.mu.Unlock()
-	return m.write(&c)
+	return m.write(&c, pods)
 }
 
-func (m *Manager) write(c *state.CPUManagerCheckpoint) error {
-	text, err := c.Encode()
+func (m *Manager) write(c *state.CPUManagerCheckpoint, pods map[string]string) error {
+	text, err := c.EncodeWith(pods)
 	if err != nil {
 		return fmt.Errorf("record which CPUs containers have to themselves: %w", err)
 	}

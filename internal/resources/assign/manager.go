@@ -120,6 +120,9 @@ type Manager struct {
 	reserved cpuset.CPUSet
 	// of are the CPUs of containers, by pod and name.
 	of map[types.UID]map[string]cpuset.CPUSet
+	// pods are CPUs of pods as a whole, which a kubelet has given them (its alpha gate PodLevelResourceManagers). A pod
+	// keeps them while it runs: its containers without CPUs of their own share them.
+	pods map[types.UID]cpuset.CPUSet
 	// byID are CPUs in a file of Kubernetes before 1.18, by the ID of the container.
 	byID map[string]cpuset.CPUSet
 	// unrestored says that the file couldn't be read yet.
@@ -151,7 +154,7 @@ type owner struct {
 // New returns a Manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c, shrunk: wake.NewSlot(), grown: wake.NewSlot(), adopted: make(chan struct{}),
-		of: map[types.UID]map[string]cpuset.CPUSet{}, created: map[owner]cpuset.CPUSet{},
+		of: map[types.UID]map[string]cpuset.CPUSet{}, pods: map[types.UID]cpuset.CPUSet{}, created: map[owner]cpuset.CPUSet{},
 		instances: map[string]*instance{}, refused: map[types.UID]bool{}, moved: make(chan struct{})}
 }
 
@@ -341,9 +344,12 @@ func (m *Manager) perhapsOwn() cpuset.CPUSet {
 	return all
 }
 
-// exclusive returns all CPUs that containers have to themselves. The caller holds the mutex.
+// exclusive returns all CPUs that containers or pods have to themselves. The caller holds the mutex.
 func (m *Manager) exclusive() cpuset.CPUSet {
 	all := cpuset.New()
+	for _, set := range m.pods {
+		all = all.Union(set)
+	}
 	for _, of := range m.of {
 		for _, set := range of {
 			all = all.Union(set)
@@ -430,12 +436,13 @@ func listed(set cpuset.CPUSet) string {
 // A kubelet's file contains such pods until the kubelet needs their CPUs. It reports whether there were any.
 func (m *Manager) dropUnknown(but types.UID) (dropped bool) {
 	m.mu.Lock()
-	uids := slices.Collect(maps.Keys(m.of))
+	uids := slices.AppendSeq(slices.Collect(maps.Keys(m.of)), maps.Keys(m.pods))
 	m.mu.Unlock()
 	for _, uid := range uids {
 		if uid != but && !m.conf.Known(uid) {
 			m.mu.Lock()
 			delete(m.of, uid)
+			delete(m.pods, uid)
 			m.mu.Unlock()
 			dropped = true
 		}
@@ -453,8 +460,9 @@ func (m *Manager) Awaits(*v1.Pod) *pod.Failure { return nil }
 // will find that the pod doesn't exist.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
-	_, had := m.of[uid]
+	had := len(m.of[uid]) > 0 || !m.pods[uid].IsEmpty()
 	delete(m.of, uid)
+	delete(m.pods, uid)
 	delete(m.refused, uid)
 	maps.DeleteFunc(m.created, func(o owner, _ cpuset.CPUSet) bool { return o.uid == uid })
 	m.mu.Unlock()
@@ -566,6 +574,15 @@ func (m *Manager) Unthrottled(p *v1.Pod) bool {
 func (m *Manager) wanted(uid types.UID, container string) cpuset.CPUSet {
 	if set, ok := m.of[uid][container]; ok && m.conf.Static {
 		return set
+	}
+	if set := m.pods[uid]; !set.IsEmpty() && m.conf.Static {
+		own := cpuset.New()
+		for _, of := range m.of[uid] {
+			own = own.Union(of)
+		}
+		if rest := set.Difference(own); !rest.IsEmpty() {
+			return rest
+		}
 	}
 	return m.shared()
 }

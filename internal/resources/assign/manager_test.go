@@ -414,6 +414,9 @@ func TestHungMoves(t *testing.T) {
 		if f == nil || f.Wait != pod.WaitForCPUs || f.Message != "container a of pod burst, which has to leave the CPUs 2-3" {
 			t.Fatal("the failure is", err)
 		}
+		if got := h.Problems(); len(got) != 1 || !strings.HasPrefix(got[0].Message, "the runtime can't move container a of pod burst to the CPUs 0-1,4-7") {
+			t.Errorf("problems are %+v", got)
+		}
 		h.mu.Lock()
 		h.broken = false
 		h.mu.Unlock()
@@ -454,6 +457,7 @@ func TestAdopt(t *testing.T) {
 		file     state.CPUManagerCheckpoint
 		text     string
 		none     bool
+		pod      bool              // whether the pod has resources of its own
 		runs     map[string]string // of pod own and pod burst
 		want     []string
 		file2    []string
@@ -481,6 +485,9 @@ func TestAdopt(t *testing.T) {
 			want: []string{"burst/a=0-7"}, file2: []string{"static", "0-7"}},
 		"more CPUs than fit into memory": {text: `{"policyName":"static","defaultCpuSet":"0-9999999999","checksum":0}`, runs: map[string]string{"burst": "0-7"},
 			want: []string{"burst/a=0-7"}, file2: []string{"static", "0-7"}, replaced: 1},
+		"a pod has CPUs as a whole": {text: `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"own":{"cpuSet":"4-7"},"gone":{"cpuSet":"2"}}}`,
+			runs: map[string]string{"own": "4-7", "burst": "0-3"}, pod: true,
+			want: []string{"burst/a=0-3", "own/a=4-7"}, file2: []string{"static", "0-3"}},
 		"the policy is none": {file: entries("2-3"), none: true, runs: map[string]string{"own": "2-3", "burst": "0-1,4-7"},
 			want: []string{"burst/a=0-7", "own/a=0-7"}, file2: []string{"none", ""}, replaced: 1},
 	} {
@@ -498,7 +505,9 @@ func TestAdopt(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				h.want("own", "a=2")
+				if p := h.want("own", "a=2"); c.pod {
+					p.Spec.Resources = &v1.ResourceRequirements{}
+				}
 				h.want("burst", "a=1")
 				for uid, list := range c.runs {
 					h.runs[uid+"/a"] = &container{types.UID(uid), "a", set(t, list), pod.ContainerRunning}

@@ -2,11 +2,14 @@ package assign
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Status is the use of the machine's CPUs.
@@ -15,8 +18,6 @@ type Status struct {
 	Uses []Use
 	// Differences are those that this agent has found.
 	Differences []Difference
-	// Unmoved are the containers that can't be moved to their CPUs yet, by ID, with the reason.
-	Unmoved map[string]string
 }
 
 // Use is the CPUs of one NUMA node that are used alike.
@@ -44,6 +45,22 @@ const (
 	Isolated UseKind = "Isolated"
 )
 
+// Problems returns which containers can't be moved to their CPUs.
+func (m *Manager) Problems() (list []pod.Problem) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.instances {
+		if i.failed == nil {
+			continue
+		}
+		list = append(list, pod.Problem{Origin: "CPUs", General: true, Message: fmt.Sprintf(
+			"the runtime can't move container %s of pod %s to the CPUs %s, and is asked again every %s: %v",
+			i.name, i.pod, listed(m.target(i)), retryAfter, i.failed)})
+	}
+	slices.SortFunc(list, func(a, b pod.Problem) int { return cmp.Compare(a.Message, b.Message) })
+	return list
+}
+
 // Status returns the use of the machine's CPUs; nil if containers have no CPUs to themselves.
 func (m *Manager) Status() *Status {
 	m.mu.Lock()
@@ -51,12 +68,7 @@ func (m *Manager) Status() *Status {
 	if !m.conf.Static {
 		return nil
 	}
-	s := &Status{Differences: slices.Clone(m.differences), Unmoved: map[string]string{}}
-	for id, i := range m.instances {
-		if i.failed != nil {
-			s.Unmoved[id] = i.failed.Error()
-		}
-	}
+	s := &Status{Differences: slices.Clone(m.differences)}
 	for _, n := range m.machine.Nodes {
 		var ids []int
 		for _, c := range m.machine.CPUs {

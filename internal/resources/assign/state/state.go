@@ -31,6 +31,11 @@ type CPUManagerCheckpoint struct {
 	Checksum Checksum                     `json:"checksum"`
 }
 
+// podEntry are the CPUs of a pod as a whole, which a kubelet records if its alpha gate PodLevelResourceManagers is on.
+type podEntry struct {
+	CPUSet string `json:"cpuSet,omitempty"`
+}
+
 // cpuManagerCheckpointV1 is the form before Kubernetes 1.18: Entries has the IDs of containers.
 type cpuManagerCheckpointV1 struct {
 	PolicyName    string            `json:"policyName"`
@@ -40,10 +45,21 @@ type cpuManagerCheckpointV1 struct {
 }
 
 // Encode returns the text of the file. It sets the checksum.
-func (c *CPUManagerCheckpoint) Encode() ([]byte, error) {
+func (c *CPUManagerCheckpoint) Encode() ([]byte, error) { return c.EncodeWith(nil) }
+
+// EncodeWith returns the text of the file with the CPUs of pods as a whole, by UID. The checksum doesn't cover these: a
+// kubelet without PodLevelResourceManagers ignores them.
+func (c *CPUManagerCheckpoint) EncodeWith(pods map[string]string) ([]byte, error) {
 	c.Checksum = 0
 	c.Checksum = sum(c)
-	return json.Marshal(c)
+	file := struct {
+		*CPUManagerCheckpoint
+		PodEntries map[string]podEntry `json:"podEntries,omitempty"`
+	}{c, map[string]podEntry{}}
+	for uid, list := range pods {
+		file.PodEntries[uid] = podEntry{list}
+	}
+	return json.Marshal(file)
 }
 
 // CPUs is the content of a cpu_manager_state of any version.
@@ -55,13 +71,15 @@ type CPUs struct {
 	// Kubernetes before 1.18 wrote these.
 	Of   map[string]map[string]cpuset.CPUSet
 	ByID map[string]cpuset.CPUSet
+	// Pods are the CPUs of pods as a whole.
+	Pods map[string]cpuset.CPUSet
 }
 
 // DecodeCPUs reads a cpu_manager_state of any version. The checksum of the alpha form with podEntries isn't verified.
 func DecodeCPUs(text []byte) (*CPUs, error) {
 	var file struct {
 		CPUManagerCheckpoint
-		PodEntries json.RawMessage            `json:"podEntries"`
+		PodEntries map[string]podEntry        `json:"podEntries"`
 		Entries    map[string]json.RawMessage `json:"entries"`
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
@@ -70,7 +88,8 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 	if file.PolicyName == "" {
 		return nil, errors.New("it has no policyName")
 	}
-	c := &CPUs{Policy: file.PolicyName, Of: map[string]map[string]cpuset.CPUSet{}, ByID: map[string]cpuset.CPUSet{}}
+	c := &CPUs{Policy: file.PolicyName, Of: map[string]map[string]cpuset.CPUSet{}, ByID: map[string]cpuset.CPUSet{},
+		Pods: map[string]cpuset.CPUSet{}}
 	var errs []error
 	parse := func(list string) cpuset.CPUSet {
 		set, err := cpuset.New(), checkList(list)
@@ -83,6 +102,9 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 		return set
 	}
 	c.Shared = parse(file.DefaultCPUSet)
+	for uid, e := range file.PodEntries {
+		c.Pods[uid] = parse(e.CPUSet)
+	}
 	v1 := cpuManagerCheckpointV1{PolicyName: file.PolicyName, DefaultCPUSet: file.DefaultCPUSet,
 		Entries: map[string]string{}}
 	now := CPUManagerCheckpoint{PolicyName: file.PolicyName, DefaultCPUSet: file.DefaultCPUSet,
