@@ -49,8 +49,8 @@ func newResources(b *foundation, r *runtimeParts, d *desiredParts) (*resourcePar
 	}
 	s.cpus = assign.New(assign.Config{Dir: b.cfg.RootDir, Policy: policy, Machine: podsMachine(machine, r.host.cgroups),
 		Pod: s.podOf(d.Merger), Known: known, Observed: r.seen.All, Shared: r.host.shared, Ready: b.workersReady,
-		Runtime: r.conn, Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Events: b.node, Wake: b.wakes.Wake,
-		Writes: b.writes, Log: b.log.WithName("cpus")})
+		Runtime: r.conn, Cgroups: r.host.cgroups, Meter: b.meter.CPUs, Events: b.node,
+		Freed: func() { s.allocations.Freed() }, Writes: b.writes, Log: b.log.WithName("cpus")})
 	assigners := []allocation.Assigner{s.assigned, s.cpus}
 	if b.o.StopAll {
 		assigners = assigners[:1] // no container needs to move before it ends
@@ -67,8 +67,8 @@ func newResources(b *foundation, r *runtimeParts, d *desiredParts) (*resourcePar
 	return s, nil
 }
 
-// podsMachine returns a function that reads the machine, with the CPUs that pods may use: an administrator may have given
-// them fewer than there are.
+// podsMachine returns a function that reads the machine, with the CPUs that pods may use: an administrator may have
+// given them fewer than there are.
 func podsMachine(read func() (topology.Machine, error), groups *cgroup.Manager) func() (topology.Machine, error) {
 	return func() (topology.Machine, error) {
 		m, err := read()

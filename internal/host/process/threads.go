@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// ThreadsAhead returns how many threads an agent creates in advance: one for each processor that runs goroutines, and 24
-// for goroutines that are blocked in system calls.
+// ThreadsAhead returns how many threads an agent creates in advance: one for each processor that runs goroutines, and
+// 24 for goroutines that are blocked in system calls.
 func ThreadsAhead() int { return runtime.GOMAXPROCS(0) + 24 }
 
 // PrepareThreads makes the Go runtime create threads until at least n are idle. The runtime keeps idle threads, and

@@ -407,6 +407,14 @@ func (m *Manager) Forget(uid types.UID) {
 	})
 }
 
+// Freed offers resources that an Assigner has freed by itself to the pods that wait.
+func (m *Manager) Freed() {
+	m.mu.Lock()
+	woken := m.offer(true, retriedForRemoval)
+	m.mu.Unlock()
+	m.wake(woken)
+}
+
 func (m *Manager) release(uid types.UID, trigger string, how func(*entry)) {
 	e, done := m.lockEntry(uid)
 	defer done()

@@ -55,6 +55,8 @@ func (m *Manager) Restore() error {
 // restore reads the file. Unless it is the last try, a file that can't be read for a reason of this moment stays.
 func (m *Manager) restore(path string, last bool) error {
 	text, err := safeopen.ReadRegular(path, maxFile)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.unrestored = false
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -96,7 +98,7 @@ func (m *Manager) restore(path string, last bool) error {
 	return nil
 }
 
-// differ records a difference. The caller holds the mutex, or is Restore.
+// differ records a difference. The caller holds the mutex.
 func (m *Manager) differ(kind, format string, args ...any) {
 	d := Difference{kind, fmt.Sprintf(format, args...)}
 	if slices.Contains(m.differences, d) {
@@ -125,7 +127,10 @@ func (m *Manager) Differences() []Difference {
 // count more than the file, and the file more than a new choice. It returns false if the machine's or a container's
 // CPUs, or the file, can't be read now. In the last try, it goes on without those of containers and the file.
 func (m *Manager) adopt(ctx context.Context, last bool) bool {
-	if path := filepath.Join(m.conf.Dir, file); m.unrestored {
+	m.mu.Lock()
+	again := m.unrestored
+	m.mu.Unlock()
+	if path := filepath.Join(m.conf.Dir, file); again {
 		if err := m.restore(path, last); err != nil && !last {
 			return false
 		}
@@ -215,14 +220,32 @@ func (s *settling) wants(of owner) int {
 	return 0
 }
 
-// keepPods settles the CPUs of pods as a whole: a pod keeps them while it runs.
+// keepPods settles the CPUs of pods as a whole: a pod keeps those on which its containers run, except CPUs of others.
 func (s *settling) keepPods() {
-	for uid, set := range s.pods {
-		runs := false
-		for of := range s.running {
-			runs = runs || of.uid == uid
+	for _, uid := range slices.Sorted(maps.Keys(s.pods)) {
+		on, others := cpuset.New(), s.reserved
+		for of, i := range s.running {
+			if of.uid == uid {
+				on = on.Union(i.has)
+			}
 		}
-		if s.pods[uid] = set.Intersection(s.machine.Online()); !runs || s.pods[uid].IsEmpty() {
+		for other, of := range s.of {
+			for _, set := range of {
+				if other != uid {
+					others = others.Union(set)
+				}
+			}
+		}
+		for other, set := range s.pods {
+			if other < uid {
+				others = others.Union(set)
+			}
+		}
+		left := s.pods[uid].Intersection(s.machine.Online()).Difference(others)
+		if !on.IsEmpty() {
+			left = left.Intersection(on)
+		}
+		if s.pods[uid] = left; left.IsEmpty() || !s.conf.Known(uid) {
 			delete(s.pods, uid)
 		}
 	}
@@ -294,8 +317,8 @@ func (s *settling) keepRecorded() {
 	}
 }
 
-// siblings returns the CPUs of containers of the same pod that a container may use again. As long as the pod isn't known,
-// it is believed of all.
+// siblings returns the CPUs of containers of the same pod that a container may use again. As long as no
+// source has the pod, it may use those of all.
 func (s *settling) siblings(of owner, done map[string]cpuset.CPUSet) cpuset.CPUSet {
 	list := asks(s.conf.Pod(of.uid))
 	if n := slices.IndexFunc(list, func(a ask) bool { return a.container == of.name }); n >= 0 {

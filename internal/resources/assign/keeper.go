@@ -49,7 +49,7 @@ const (
 	clearWithin = 10 * time.Second
 	// growAfter is how long CPUs that have become free wait for more of them.
 	growAfter = 100 * time.Millisecond
-	// adoptTries is how often a new agent tries to read what it needs to know of running containers.
+	// adoptTries is how often a new agent tries to read the CPUs of running containers, and the file.
 	adoptTries = 4
 	// retryAfter is the delay until a failed move is tried again.
 	retryAfter = 5 * time.Second
@@ -252,7 +252,7 @@ func (m *Manager) move(ctx context.Context, i *instance) bool {
 	repeated := err != nil && i.failed != nil && i.failed.Error() == err.Error()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && !repeated {
 		m.conf.Log.Error(err, "The runtime can't move a container to other CPUs; trying again", "podUID", i.uid,
-			"containerName", i.name, "containerID", i.id, "cpus", i.has.String())
+			"containerName", i.name, "containerID", i.id)
 	}
 	i.failed = err
 	if err == nil || i.behind || !has.Equals(before) {
@@ -303,6 +303,9 @@ func (m *Manager) follow(ctx context.Context) (complete bool) {
 				continue
 			}
 			if i != nil {
+				if i.unread && !i.starting {
+					unknown = append(unknown, i)
+				}
 				if i.foreign && m.conf.Pod(o.UID) != nil {
 					i.foreign, i.behind, known = false, i.behind || m.undoes, true
 				}
@@ -324,11 +327,12 @@ func (m *Manager) follow(ctx context.Context) (complete bool) {
 	if ended {
 		m.notify()
 	}
-	if known && m.conf.Static {
+	known = known && m.conf.Static && m.isAdopted() // otherwise adopt will settle all
+	if known {
 		m.settle()
 	}
 	m.mu.Unlock()
-	if known && m.conf.Static {
+	if known {
 		m.record()
 	}
 	complete = true
@@ -340,7 +344,10 @@ func (m *Manager) follow(ctx context.Context) (complete bool) {
 				"containerName", i.name, "containerID", i.id)
 		}
 		m.mu.Lock()
-		i.has, i.unread = has, err != nil
+		if i.unread = err != nil; err == nil {
+			i.has = has
+			m.notify()
+		}
 		m.mu.Unlock()
 	}
 	return complete
@@ -399,8 +406,8 @@ func (m *Manager) other(of owner, set cpuset.CPUSet) *instance {
 	})
 }
 
-// sharing returns an instance of another container that is known to run on one of the CPUs; nil if there is none. The
-// caller holds the mutex.
+// sharing returns an instance of another container that runs on one of the CPUs, by its cgroup; nil if there is none.
+// The caller holds the mutex.
 func (m *Manager) sharing(of owner, set cpuset.CPUSet) *instance {
 	return m.firstOf(func(i *instance) bool {
 		return i.owner != of && !i.unread && !i.has.Intersection(set).IsEmpty()
@@ -419,8 +426,8 @@ func (m *Manager) firstOf(is func(*instance) bool) (first *instance) {
 // Starting makes sure that a created container starts on its present CPUs, which may not be those that it was created
 // with. The caller has to call started after the start, successful or not.
 func (m *Manager) Starting(ctx context.Context, p *v1.Pod, c *v1.Container, id string) (started func(), err error) {
-	if !m.active() {
-		return func() {}, nil
+	if !m.conf.Static {
+		return m.Changed, nil // a container that was created with CPUs of its own gets all after its start
 	}
 	if err := m.await(ctx); err != nil {
 		return nil, err

@@ -49,8 +49,8 @@ type Config struct {
 	Cgroups Cgroups
 	Meter   Meter
 	Events  Events
-	// Wake has a pod admitted again that waited for CPUs. It must not wait for the Manager.
-	Wake func(types.UID)
+	// Freed is called when CPUs of pods have become free that nobody released. It must not wait for the Manager.
+	Freed func()
 	// Writes follows writes of the file.
 	Writes *room.Writes
 	Log    logr.Logger
@@ -137,8 +137,6 @@ type Manager struct {
 	instances map[string]*instance
 	// pool are the shared CPUs of the last round.
 	pool cpuset.CPUSet
-	// refused are pods that wait for CPUs of others.
-	refused map[types.UID]bool
 	// moved is closed and replaced when instances have got other CPUs, or have ended.
 	moved chan struct{}
 	// differences are those that this agent has found.
@@ -154,8 +152,8 @@ type owner struct {
 // New returns a Manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c, shrunk: wake.NewSlot(), grown: wake.NewSlot(), adopted: make(chan struct{}),
-		of: map[types.UID]map[string]cpuset.CPUSet{}, pods: map[types.UID]cpuset.CPUSet{}, created: map[owner]cpuset.CPUSet{},
-		instances: map[string]*instance{}, refused: map[types.UID]bool{}, moved: make(chan struct{})}
+		of: map[types.UID]map[string]cpuset.CPUSet{}, pods: map[types.UID]cpuset.CPUSet{},
+		created: map[owner]cpuset.CPUSet{}, instances: map[string]*instance{}, moved: make(chan struct{})}
 }
 
 // ask is a container's request for CPUs to itself.
@@ -208,7 +206,17 @@ func reusable(of map[string]cpuset.CPUSet, list []ask, n int) cpuset.CPUSet {
 func (m *Manager) active() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.conf.Static || m.undoes
+	return m.conf.Static || m.undoes || m.unrestored
+}
+
+// isAdopted reports whether the CPUs of running containers were read.
+func (m *Manager) isAdopted() bool {
+	select {
+	case <-m.adopted:
+		return true
+	default:
+		return false
+	}
 }
 
 // await waits until the CPUs of running containers were read.
@@ -261,16 +269,16 @@ func (m *Manager) assign(ctx context.Context, p *v1.Pod, list []ask, only string
 	}
 	if err != nil {
 		m.mu.Lock()
+		m.set(p.UID, nil)
+		others := m.exclusive() // adoption may have given away some meanwhile
+		maps.DeleteFunc(before, func(_ string, set cpuset.CPUSet) bool { return !set.Intersection(others).IsEmpty() })
 		m.set(p.UID, before)
 		m.mu.Unlock()
 	}
-	if f, ok := err.(*pod.Failure); ok && f.Wait == pod.WaitForRoom {
-		m.mu.Lock()
-		m.refused[p.UID] = true
-		m.mu.Unlock()
-	}
-	for range list {
-		m.conf.Meter.Pinned(err != nil)
+	for _, a := range list {
+		if only == "" || a.container == only {
+			m.conf.Meter.Pinned(err != nil)
+		}
 	}
 	if err == nil {
 		m.countAligned(p.UID)
@@ -332,7 +340,7 @@ func (m *Manager) free() cpuset.CPUSet {
 	return m.machine.Online().Difference(m.reserved).Difference(m.exclusive())
 }
 
-// perhapsOwn returns the CPUs on which a single container runs whose pod isn't known yet: it may have them to itself,
+// perhapsOwn returns the CPUs on which a single container runs whose pod no source has yet: it may have them to itself,
 // although nothing records that. The caller holds the mutex.
 func (m *Manager) perhapsOwn() cpuset.CPUSet {
 	all := cpuset.New()
@@ -368,6 +376,9 @@ func (m *Manager) shared() cpuset.CPUSet {
 	}
 	if set.IsEmpty() {
 		set = m.reserved.Intersection(online)
+	}
+	if set.IsEmpty() {
+		return online // all reserved CPUs are offline
 	}
 	return set
 }
@@ -448,7 +459,7 @@ func (m *Manager) dropUnknown(but types.UID) (dropped bool) {
 		}
 	}
 	if dropped {
-		m.freed()
+		m.conf.Freed()
 	}
 	return dropped
 }
@@ -463,33 +474,15 @@ func (m *Manager) Release(uid types.UID) {
 	had := len(m.of[uid]) > 0 || !m.pods[uid].IsEmpty()
 	delete(m.of, uid)
 	delete(m.pods, uid)
-	delete(m.refused, uid)
 	maps.DeleteFunc(m.created, func(o owner, _ cpuset.CPUSet) bool { return o.uid == uid })
 	m.mu.Unlock()
-	select {
-	case <-m.adopted:
-	default:
-		return // adopt will record what is left
-	}
-	if !had {
+	if !had || !m.isAdopted() { // adopt records the rest
 		return
 	}
 	if err := m.save(); err != nil {
 		m.conf.Log.Error(err, "The CPUs of a pod that has ended are free, but recorded as its own", "podUID", uid)
 	}
-	m.freed()
 	m.grown.Wake()
-}
-
-// freed wakes the pods that wait for CPUs.
-func (m *Manager) freed() {
-	m.mu.Lock()
-	waiting := slices.Collect(maps.Keys(m.refused))
-	clear(m.refused)
-	m.mu.Unlock()
-	for _, uid := range waiting {
-		m.conf.Wake(uid)
-	}
 }
 
 // Fixes returns why the CPU of a Guaranteed pod can't be resized (the gate InPlacePodVerticalScalingExclusiveCPUs is

@@ -43,7 +43,7 @@ type host struct {
 	hangs  bool // whether the runtime answers
 	broken bool // whether cgroups can't be changed
 	blind  bool // whether containers have no cgroups here
-	woken  []types.UID
+	freed  int
 	// unreadable are IDs of containers whose cgroups can't be read.
 	unreadable map[string]bool
 	calls      []string
@@ -76,7 +76,7 @@ func newHost(t *testing.T) *host {
 	synced := make(chan struct{})
 	close(synced)
 	h.conf = Config{Dir: h.dir, Policy: Policy{Static: true, Reserved: func(*topology.Machine) cpuset.CPUSet { return cpuset.New(0) }},
-		Machine: func() (topology.Machine, error) { return machine, nil }, Pod: h.pod, Known: h.known, Observed: h.observed, Ready: synced, Wake: h.wake,
+		Machine: func() (topology.Machine, error) { return machine, nil }, Pod: h.pod, Known: h.known, Observed: h.observed, Ready: synced, Freed: func() { h.freed++ },
 		Runtime: h, Cgroups: h, Meter: meter{h}, Events: meter{h}, Log: testr.New(t), Shared: func(*v1.Pod, *v1.Container) *runtimeapi.LinuxContainerResources {
 			return &runtimeapi.LinuxContainerResources{CpuQuota: 7}
 		}}
@@ -110,8 +110,6 @@ func (h *host) pod(uid types.UID) *v1.Pod {
 	defer h.mu.Unlock()
 	return h.pods[uid]
 }
-
-func (h *host) wake(uid types.UID) { h.woken = append(h.woken, uid) }
 
 func (h *host) known(uid types.UID) bool {
 	h.mu.Lock()
@@ -574,6 +572,55 @@ func TestOneUnreadable(t *testing.T) {
 	})
 }
 
+// What can't be read in the first seconds is read later: no record and no running container's CPUs are lost meanwhile.
+func TestAdoptLater(t *testing.T) {
+	for name, fail := range map[string]func(h *host) (mend func()){
+		"the machine": func(h *host) func() {
+			read := h.conf.Machine
+			h.conf.Machine = func() (topology.Machine, error) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if h.unreadable["machine"] {
+					return topology.Machine{}, errors.New("too many open files")
+				}
+				return read()
+			}
+			h.unreadable = map[string]bool{"machine": true}
+			return func() { h.unreadable = nil }
+		},
+		"a container": func(h *host) func() {
+			h.unreadable = map[string]bool{"own/a": true}
+			return func() { h.unreadable = nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(t *testing.T, h *host) {
+				file := entries("2-3")
+				file.Entries["ended"] = map[string]string{"a": "6"}
+				text, err := file.Encode()
+				if err == nil {
+					err = os.WriteFile(filepath.Join(h.dir, "cpu_manager_state"), text, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				h.runs["own/a"] = &container{"own", "a", set(t, "4-5"), pod.ContainerRunning}
+				h.want("ended", "a=1")
+				mend := fail(h)
+				h.start()
+				h.want("own", "a=2")
+				time.Sleep(time.Second)
+				h.mu.Lock()
+				mend()
+				h.mu.Unlock()
+				time.Sleep(time.Minute)
+				h.equal("the file", h.recorded(), "static", "0-3,7", "ended/a=6", "own/a=4-5")
+				h.runsOn("it keeps its CPUs", "own/a=4-5")
+			})
+		})
+	}
+}
+
 // restarted is a pod with an init container that has ended and whose CPUs two others use, in an agent that has just started.
 func restarted(h *host) *v1.Pod {
 	h.start()
@@ -625,20 +672,15 @@ func TestReplanOne(t *testing.T) {
 	})
 }
 
-// A pod that waits for CPUs of others is woken when they are free.
-func TestWokenWhenFree(t *testing.T) {
+// CPUs of a pod that is gone without a release are offered to pods that wait.
+func TestFreed(t *testing.T) {
 	within(t, func(t *testing.T, h *host) {
 		h.start()
 		h.run(h.want("own", "a=5"), "a")
-		h.pods["own"].DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		if err := h.Assign(t.Context(), h.want("next", "a=3")); err == nil {
-			t.Fatal("it fits")
-		}
 		delete(h.pods, "own")
 		delete(h.runs, "own/a")
-		h.Release("own")
-		if !slices.Equal(h.woken, []types.UID{"next"}) {
-			t.Error("woken are", h.woken)
+		if err := h.Assign(t.Context(), h.want("next", "a=3")); err != nil || h.freed != 1 {
+			t.Errorf("freed %d times, %v", h.freed, err)
 		}
 	})
 }

@@ -26,8 +26,8 @@ func ConfigOf(cfg *config.Config, facts capacity.Node) (Config, error) {
 		Driver: tree.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
 		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: SwapForPods(k, facts), Memory: facts.Memory,
-		ReserveMemory: ReservesMemory(cfg),
-		Own:           k.KubeletCgroups, System: k.SystemCgroups,
+		ReserveMemory: ReservesMemory(cfg), CPUSets: k.CPUManagerPolicy == "static",
+		Own: k.KubeletCgroups, System: k.SystemCgroups,
 	}
 	kube, system, err := capacity.Reservations(k)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
@@ -121,6 +122,9 @@ func (m *Manager) cpusetDir(ctx context.Context, uid types.UID, container string
 
 func readCPUs(file string) (cpuset.CPUSet, error) {
 	text, err := os.ReadFile(file)
+	if errors.Is(err, unix.ENODEV) { // the group was removed after its file was opened
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return cpuset.New(), err
 	}

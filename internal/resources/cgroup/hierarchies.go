@@ -36,6 +36,9 @@ func (m *Manager) find() (hierarchies, error) {
 	if _, ok := l.Mounts["pids"]; ok && (m.conf.PIDsLimit > 0 || l.V2 && pods != nil && pods.PIDs > 0) {
 		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
 	}
+	if _, ok := l.Mounts["cpuset"]; ok && l.V2 && m.conf.CPUSets {
+		l.used = append(l.used[:len(l.used):len(l.used)], "cpuset")
+	}
 	if _, ok := l.Mounts["hugetlb"]; ok {
 		l.used = append(l.used[:len(l.used):len(l.used)], "hugetlb")
 	}

@@ -53,6 +53,8 @@ type Config struct {
 	// QOSReserve reserves memory for pods of higher QoS classes (qosReserved, with the feature gate QOSReserved); nil
 	// for none.
 	QOSReserve *QOSReserve
+	// CPUSets says that containers get CPUs of their own (cpuManagerPolicy static).
+	CPUSets bool
 	// Own and System are the groups for the agent and for the host's other processes (kubeletCgroups, systemCgroups).
 	// Empty leaves the processes where they are.
 	Own, System string

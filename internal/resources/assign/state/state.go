@@ -79,7 +79,7 @@ type CPUs struct {
 func DecodeCPUs(text []byte) (*CPUs, error) {
 	var file struct {
 		CPUManagerCheckpoint
-		PodEntries map[string]podEntry        `json:"podEntries"`
+		PodEntries json.RawMessage            `json:"podEntries"`
 		Entries    map[string]json.RawMessage `json:"entries"`
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
@@ -91,8 +91,16 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 	c := &CPUs{Policy: file.PolicyName, Of: map[string]map[string]cpuset.CPUSet{}, ByID: map[string]cpuset.CPUSet{},
 		Pods: map[string]cpuset.CPUSet{}}
 	var errs []error
+	listed := 0
 	parse := func(list string) cpuset.CPUSet {
-		set, err := cpuset.New(), checkList(list)
+		if list == "" || len(errs) > 0 {
+			return cpuset.New()
+		}
+		set := cpuset.New()
+		count, err := countList(list)
+		if listed += count; err == nil && listed > maxListed {
+			err = fmt.Errorf("the file has more than %d CPUs", maxListed)
+		}
 		if err == nil {
 			set, err = cpuset.Parse(list)
 		}
@@ -102,8 +110,11 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 		return set
 	}
 	c.Shared = parse(file.DefaultCPUSet)
-	for uid, e := range file.PodEntries {
-		c.Pods[uid] = parse(e.CPUSet)
+	var pods map[string]podEntry
+	if json.Unmarshal(file.PodEntries, &pods) == nil { // a later form of an alpha feature is no damage
+		for uid, e := range pods {
+			c.Pods[uid] = parse(e.CPUSet)
+		}
 	}
 	v1 := cpuManagerCheckpointV1{PolicyName: file.PolicyName, DefaultCPUSet: file.DefaultCPUSet,
 		Entries: map[string]string{}}
@@ -141,17 +152,29 @@ func DecodeCPUs(text []byte) (*CPUs, error) {
 	return c, nil
 }
 
-// maxCPUs bounds the IDs of CPUs: no kernel has more CPUs, and to expand "0-9999999999" takes all memory.
-const maxCPUs = 8192
+// maxCPUs bounds the IDs of CPUs: no kernel has more CPUs, and to expand "0-9999999999" takes all memory. maxListed
+// bounds the CPUs of all lists of a file: an exclusive CPU is in one list, or in a few of the same pod.
+const (
+	maxCPUs   = 8192
+	maxListed = 16 * maxCPUs
+)
 
-// checkList fails for a list with an ID that no CPU has.
-func checkList(list string) error {
-	for _, id := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '-' }) {
-		if n, err := strconv.Atoi(strings.TrimSpace(id)); err != nil || n >= maxCPUs {
-			return fmt.Errorf("%q is no CPU", id)
+// countList returns how many CPUs a list has. It fails for an ID that no CPU has.
+func countList(list string) (count int, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
 		}
+		var ends [2]int
+		for i, id := range [...]string{from, to} {
+			if ends[i], err = strconv.Atoi(strings.TrimSpace(id)); err != nil || ends[i] >= maxCPUs {
+				return 0, fmt.Errorf("%q is no CPU", id)
+			}
+		}
+		count += max(0, ends[1]-ends[0]) + 1
 	}
-	return nil
+	return count, nil
 }
 
 // MemoryManagerCheckpoint is the content of memory_manager_state.
