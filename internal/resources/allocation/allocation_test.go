@@ -93,6 +93,8 @@ type plugins struct {
 
 func (p *plugins) Restore() error { return nil }
 
+func (p *plugins) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) { return "", "" }
+
 func (p *plugins) Awaits(*v1.Pod) *pod.Failure {
 	if p.absent == "" {
 		return nil
