@@ -21,6 +21,7 @@ const usage = `tools COMMAND
   fail-once FILE CODE   exit with CODE if FILE doesn't exist, and make it; else exit 0
   cat FILE              print FILE, with newlines for the zero bytes in it
   burn DURATION         use as much CPU time as it can get, and tell as JSON how much that was
+  sample DURATION       ask each millisecond for the CPU that a thread runs on, and tell it as JSON
   fork MOST             make so many processes, and tell as JSON how many it could
   parent CODE COMMAND...  run a command of this program as a child, print how it ended, and exit with CODE
   tell [ARG...]         tell as JSON what it was started with, and its host name
@@ -56,6 +57,8 @@ func run(args []string) error {
 		return tell(args[1:])
 	case len(args) == 2 && args[0] == "burn":
 		return burn(args[1])
+	case len(args) == 2 && args[0] == "sample":
+		return sample(args[1])
 	case len(args) == 2 && args[0] == "fork":
 		return fork(args[1])
 	case len(args) > 2 && args[0] == "parent":

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/utils/cpuset"
 
+	"github.com/deckhand-node/deckhand/internal/host/clock"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -132,4 +135,84 @@ func TestExclusiveCPUs(t *testing.T) {
 	}
 	n.Remove("own.yaml")
 	n.Await("its CPU is shared again", node.Ready("shared", "late"), runsOn(n, "shared", all), runsOn(n, "late", all))
+}
+
+// No thread of a container that shares CPUs runs on a CPU that another container has to itself, from the moment on in
+// which that one's process exists: threads ask for their CPU a thousand times a second, while such containers start
+// and end.
+func TestNobodyElseRuns(t *testing.T) {
+	t.Parallel()
+	all := onlineCPUs(t)
+	if all.Size() < 2 {
+		t.Fatal("this test needs 2 CPUs")
+	}
+	reserved := cpuset.New(all.List()[0])
+	own := cpuset.New(all.Difference(reserved).List()[0])
+	n := startTools(t, "cpuManagerPolicy: static", fmt.Sprintf("reservedSystemCPUs: %q", reserved.String()))
+	const lasts = 40 * time.Second
+	n.Write("sampler.yaml", toolPod(n, "sampler", "restartPolicy: Never", containers(tool("main", fmt.Sprint("sample ", lasts)))))
+	first := n.Await("it samples", node.Ready("sampler"), runsOn(n, "sampler", all))
+	uid, id := string(view(t, first, "sampler").Pod.UID), containerID(t, first, "sampler", "main")
+	type span struct{ from, to time.Duration }
+	var alone []span
+	for began, i := time.Now(), 0; time.Since(began) < lasts-8*time.Second; i++ {
+		name := fmt.Sprint("own", i)
+		n.Write(name+".yaml", toolPod(n, name, "restartPolicy: Never", containers(tool("main", "act", "resources: {limits: {cpu: 1, memory: 64Mi}}"))))
+		s := n.Await("a pod has a CPU to itself", node.Ready(name), runsOn(n, name, own))
+		from := startOf(t, n, string(view(t, s, name).Pod.UID), containerID(t, s, name, "main"))
+		time.Sleep(100 * time.Millisecond) // in which threads are sampled
+		alone = append(alone, span{from, clock.SinceBoot()})
+		n.Remove(name + ".yaml")
+		n.Eventually("its CPU is shared again", func() error {
+			if text, err := n.CgroupFile(uid, id, "cpuset.cpus", "cpuset.cpus.effective"); err != nil || text != all.String() {
+				return fmt.Errorf("the sampler runs on the CPUs %q (%v)", text, err)
+			}
+			return nil
+		})
+	}
+	n.Await("all is sampled", ended("sampler", "main", 0, "Completed"))
+	var stays []struct {
+		From, To time.Duration
+		CPU      int
+		Samples  int
+	}
+	told(t, n, "sampler", &stays)
+	samples, onOwn := 0, 0
+	for _, stay := range stays {
+		samples += stay.Samples
+		if !own.Contains(stay.CPU) {
+			continue
+		}
+		onOwn += stay.Samples
+		for _, s := range alone {
+			if stay.From < s.to && stay.To > s.from {
+				t.Errorf("a thread ran on CPU %d from %v to %v, which was another container's from %v to %v", stay.CPU, stay.From, stay.To, s.from, s.to)
+			}
+		}
+	}
+	t.Logf("%d starts, %d samples, %d of them on CPU %s", len(alone), samples, onOwn, own)
+	if len(alone) < 5 || samples < 10_000 || onOwn == 0 {
+		t.Error("this shows nothing")
+	}
+}
+
+// startOf is when a container's first process began, after the machine's boot.
+func startOf(t *testing.T, n *node.Node, uid, id string) time.Duration {
+	t.Helper()
+	pids, err := n.CgroupFile(uid, id, "cgroup.procs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _, _ := strings.Cut(strings.TrimSpace(pids), "\n")
+	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	ticks, err := strconv.ParseInt(fields[19], 10, 64) // starttime (proc(5)), of 10 ms, rounded down
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ticks+1) * 10 * time.Millisecond
 }
