@@ -773,7 +773,7 @@ func TestKilledOnTheWayToNone(t *testing.T) {
 		h.runs["own/a"] = &container{"own", "a", set(t, "2-3"), pod.ContainerRunning}
 		h.conf.Static, h.hangs, h.broken = false, true, true
 		h.start()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + 2*time.Second) // while a call hangs
 		h.equal("nothing could be changed", h.recorded(), "static", "0-1,4-7", "own/a=2-3")
 		h.mu.Lock()
 		h.hangs, h.broken = false, false
