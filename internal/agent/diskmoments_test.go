@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -82,6 +83,8 @@ func diskMoments() map[string]func(*diskMoment) {
 		"admission with a device":            (*diskMoment).devices,
 		"admission with volumes of a driver": (*diskMoment).driver,
 		"a pod of the API server":            (*diskMoment).lastKnown,
+		"commands and edits":                 (*diskMoment).commands,
+		"claims and images":                  (*diskMoment).claimed,
 		"eviction":                           (*diskMoment).eviction, "shutdown": (*diskMoment).shutdown,
 		"restart": (*diskMoment).restarted,
 	}
@@ -440,35 +443,22 @@ func (d *diskMoment) lastKnown() {
 	late.ResourceVersion, late.Annotations = "2", map[string]string{"large": strings.Repeat("x", 64<<10)}
 	api.more <- late
 	d.waits("late")
-	unrecorded := func(want bool) func() string {
-		return func() string {
-			n, err := d.client.Node(d.t.Context())
-			if err != nil {
-				return err.Error()
-			}
-			for _, p := range n.Problems {
-				if d.says(p.Message) && strings.Contains(p.Message, "checkpoints/apiserver.jsonl") {
-					return map[bool]string{false: p.Message}[want]
-				}
-			}
-			return map[bool]string{true: fmt.Sprintf("%+v", n.Problems)}[want]
-		}
-	}
+	const record = "checkpoints/apiserver.jsonl"
 	if d.kind.name == "no inodes" { // an append needs none
 		d.await("it is recorded at once", func() string {
-			text, err := os.ReadFile(d.path("root/checkpoints/apiserver.jsonl"))
+			text, err := os.ReadFile(d.path("root/" + record))
 			if err == nil && bytes.Contains(text, []byte("/late")) {
 				return ""
 			}
 			return fmt.Sprintf("%d bytes are recorded: %v", len(text), err)
 		})
 	} else {
-		d.await("the node reports the failed record", unrecorded(true))
+		d.await("the node reports the failed record", d.unrecorded(record, true))
 	}
 	d.same("a/main", "member/main")
 	report := d.recovers()
 	d.awaitPod("late", ready)
-	d.await("all is recorded", unrecorded(false))
+	d.await("all is recorded", d.unrecorded(record, false))
 	report("all is recorded")
 	d.before["late/main"] = d.newest("late/main").Id
 	d.stop()
@@ -476,6 +466,141 @@ func (d *diskMoment) lastKnown() {
 	d.launch()
 	d.awaitPod("late", ready)
 	d.same("a/main", "member/main", "late/main")
+}
+
+// commands has users stop a pod, start another one, add a container and edit a manifest. A command whose effect can't be
+// recorded fails and has none, but a stop on a full disk, which may free it, is recorded later.
+func (d *diskMoment) commands() {
+	named := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: "default", Name: name + "-n"}
+	}
+	sized := func(cpu string) string {
+		return strings.Replace(momentSpec, "volumeMounts:", "resources: {requests: {cpu: "+cpu+"}}, volumeMounts:", 1)
+	}
+	d.begin()
+	d.want("idle", momentSpec)
+	d.want("sized", sized("10m"))
+	d.awaitPod("idle", ready)
+	d.awaitPod("sized", ready)
+	if err := d.client.StopPods(d.t.Context(), false, named("idle")); err != nil {
+		d.t.Fatal(err)
+	}
+	d.await("it is stopped", d.nothing("idle"))
+	d.fail()
+	debug := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: image}}
+	add := func() error { return d.client.AddContainer(d.t.Context(), named("a"), "", debug) }
+	if err := add(); err == nil || !d.says(err.Error()) || !strings.Contains(err.Error(), "added.json") {
+		d.t.Errorf("a container is added: %v", err)
+	}
+	d.wantAnnotated("a", `edited: "yes"`, momentSpec)
+	d.awaitPod("a", func(v local.PodView) string {
+		if v.Pod.Annotations["edited"] != "yes" {
+			return "the manifest isn't the edited one"
+		}
+		return ""
+	})
+	d.want("sized", sized("20m"))
+	d.waitsToWrite("sized", "checkpoints/pods/"+d.uid("sized"))
+	const lastGood = "checkpoints/desired/file.json"
+	d.await("the node reports the manifest's record", d.unrecorded(lastGood, true))
+	if d.mirror == nil { // the reserve is released
+		if err := d.client.StopPods(d.t.Context(), false, named("hog")); err != nil {
+			d.t.Errorf("hog isn't stopped: %v", err)
+		}
+		if err := d.client.StartPods(d.t.Context(), named("idle")); err != nil {
+			d.t.Errorf("idle isn't started: %v", err)
+		}
+	} else {
+		err := d.client.StartPods(d.t.Context(), named("idle"))
+		if err == nil || !d.says(err.Error()) || !strings.Contains(err.Error(), "stopped.json") {
+			d.t.Errorf("idle is started: %v", err)
+		}
+		err = d.client.StopPods(d.t.Context(), false, named("hog"))
+		full := d.kind.errno == unix.EDQUOT
+		if stopped := err == nil || !strings.Contains(err.Error(), "nothing was changed"); stopped != full {
+			d.t.Errorf("hog is stopped: %v", err)
+		}
+	}
+	d.same("a/main", "sized/main")
+	report := d.recovers()
+	d.await("the manifest is recorded", d.unrecorded(lastGood, false))
+	report("the manifest is recorded")
+	d.awaitPod("sized", func(v local.PodView) string {
+		if cpu := v.Pod.Status.ContainerStatuses[0].AllocatedResources.Cpu(); cpu.String() != "20m" {
+			return "it has " + cpu.String()
+		}
+		return ready(v)
+	})
+	report("the pod is resized")
+	if err := add(); err != nil {
+		d.t.Errorf("no container is added: %v", err)
+	}
+	d.await("the added container runs", func() string {
+		if c := d.newest("a/debug"); c == nil {
+			return d.describe()
+		}
+		return ""
+	})
+	d.same("a/main", "sized/main")
+}
+
+// unrecorded reports whether the node says that a file couldn't be written, if that isn't wanted, or what it says
+// instead.
+func (d *diskMoment) unrecorded(file string, want bool) func() string {
+	return func() string {
+		n, err := d.client.Node(d.t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range n.Problems {
+			if d.says(p.Message) && strings.Contains(p.Message, file) {
+				return map[bool]string{false: p.Message}[want]
+			}
+		}
+		return map[bool]string{true: fmt.Sprintf("%+v", n.Problems)}[want]
+	}
+}
+
+// claimed has a pod wait for a volume that appears only when the disk has failed: its binding has to be recorded first.
+// So has the pull of an image.
+func (d *diskMoment) claimed() {
+	d.begin()
+	d.put("objects", claim("data"))
+	d.want("web", uses("data"))
+	d.waitsFor("web", "data")
+	d.fail()
+	d.put("volume", d.volume("data"))
+	d.waitsToWrite("web", "checkpoints/volumes")
+	pull := func() (err error) {
+		for _, failed := range d.client.PullImage(d.t.Context(), "new:1") {
+			err = errors.Join(err, failed)
+		}
+		return err
+	}
+	if err := pull(); err == nil || !d.says(err.Error()) || !strings.Contains(err.Error(), "image_manager/pulling") {
+		d.t.Errorf("an image is pulled: %v", err)
+	}
+	d.same("a/main", "hog/main")
+	report := d.recovers()
+	d.awaitPod("web", ready)
+	report("the pod with a claim is ready")
+	if err := pull(); err != nil {
+		d.t.Errorf("no image is pulled: %v", err)
+	}
+	d.before["web/main"] = d.newest("web/main").Id
+	d.stop()
+	d.launch()
+	d.await("the next agent knows the events since", func() string {
+		list, err := d.client.Events(d.t.Context())
+		for _, e := range list {
+			if e.Object == "pod/web-n" && e.Reason == "Started" {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%v, %v", list, err)
+	})
+	d.awaitPod("web", ready)
+	d.same("a/main", "hog/main", "web/main")
 }
 
 // storageFailed reports whether the node says something else about a disk that can't be written.
