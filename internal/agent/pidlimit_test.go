@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
@@ -20,7 +25,7 @@ import (
 const threadsEnv = "DECKHAND_TEST_THREADS"
 
 // TestAgentAtItsLimitOfProcesses: an agent whose group is at pids.max, or close to it, lives, answers, and starts and stops pods
-// while a file system that hangs blocks some of its threads.
+// while a file system that hangs blocks some of its threads. A pod that waits for processes gets one event.
 func TestAgentAtItsLimitOfProcesses(t *testing.T) {
 	parent := "/sys/fs/cgroup/pids"
 	if unix.Access(parent, unix.F_OK) != nil {
@@ -93,9 +98,30 @@ func TestAgentAtItsLimitOfProcesses(t *testing.T) {
 			w.await("a pod is started", w.running("a/main", "b/main"))
 			w.unwant("a")
 			w.await("a pod is stopped", w.nothing("a"))
+			const refusal = "fork/exec /usr/bin/containerd-shim-runc-v2: resource temporarily unavailable"
+			w.FailNext("RunPodSandbox", math.MaxInt, status.Error(codes.Unknown, refusal))
+			w.want("c", spec)
+			w.awaitPod("c", func(v local.PodView) string {
+				for _, wait := range v.Waits {
+					if wait.For == pod.WaitForProcesses && wait.Attempts >= 3 && strings.Contains(wait.Message, refusal) {
+						return ""
+					}
+				}
+				return fmt.Sprintf("%+v", v.Waits)
+			})
 			time.Sleep(time.Second) // whatever else it does meanwhile
 			if now := w.pid(); now != pid {
 				t.Errorf("the agent has ended: %s", w.broken)
+			}
+			list, err := client.Events(t.Context())
+			reported := 0
+			for _, e := range list {
+				if e.Object == "pod/c-n" && strings.Contains(e.Message, refusal) {
+					reported++ // an event that recurs is counted up
+				}
+			}
+			if err != nil || reported != 1 {
+				t.Errorf("%d events report the runtime's error, %v: %v", reported, err, list)
 			}
 			events, err := os.ReadFile(filepath.Join(group, "pids.events"))
 			t.Logf("with %d threads and room for %d: %s, %v", current, spare, strings.TrimSpace(string(events)), err)
