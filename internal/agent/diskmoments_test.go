@@ -500,7 +500,7 @@ func (d *diskMoment) commands() {
 		return ""
 	})
 	d.want("sized", sized("20m"))
-	d.waitsToWrite("sized", "checkpoints/pods/"+d.uid("sized"))
+	d.waitsToWrite("sized", "checkpoints/pods/"+d.uid("sized")+"/allocation.json")
 	const lastGood = "checkpoints/desired/file.json"
 	d.await("the node reports the manifest's record", d.unrecorded(lastGood, true))
 	if d.mirror == nil { // the reserve is released

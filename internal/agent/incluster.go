@@ -87,6 +87,7 @@ func newCluster(b *foundation, r *runtimeParts, d *desiredParts) (apiServer, err
 	return cluster.New(cluster.Config{Node: b.cfg, Facts: r.host.facts, Runtime: r.state, Info: info,
 		Healthy: r.seen.Healthy, Desired: d.Merger, Statuses: b.statuses, Observed: r.seen, Events: b.node,
 		Objects: d.objects, ObjectsChanged: b.wakes.objectsChanged, Files: b.files,
-		PodsDir: b.dirs.Pods(), Known: b.checkpoint("apiserver.jsonl"), Meter: b.meter.APIClient,
+		PodsDir: b.dirs.Pods(), Known: b.checkpoint("apiserver.jsonl"), DiskFreed: &b.wakes.writers,
+		Meter:             b.meter.APIClient,
 		ClientCertificate: b.meter.Certificates.Client, ServingCertificate: b.meter.Certificates.Serving, Log: b.log})
 }

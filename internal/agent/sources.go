@@ -48,7 +48,9 @@ func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
 	k, rules := b.kubelet(), reader.RulesOf(b.cfg)
 	read := func(s pod.Source) *reader.Reader { return reader.New(b.cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store {
-		return manifeststore.NewStore(b.checkpoint("desired"), b.dirs.Pods(), s)
+		store := manifeststore.NewStore(b.checkpoint("desired"), b.dirs.Pods(), s)
+		store.DiskFreed = &b.wakes.writers
+		return store
 	}
 	module := func(name string, run func(context.Context) error) desired.Source {
 		return desired.Source{Module: modules.Module{Name: name, Run: run}}

@@ -37,6 +37,8 @@ type wakes struct {
 	images, objects moment
 	// disks is the last time at which a disk that couldn't be written got room.
 	disks moment
+	// writers wakes the parts that write files for which no pod waits, at these times.
+	writers wake.Group
 	// runtime is the last time at which the container runtime answered again. answered says that it has answered once.
 	runtime  moment
 	answered atomic.Bool
@@ -82,9 +84,10 @@ func (w *wakes) imagesArrived() {
 	w.WakeAll()
 }
 
-// diskFreed wakes the workers, as pods may wait for room on a disk.
+// diskFreed wakes the writers whose files couldn't be written, and the workers, as pods may wait for room on a disk.
 func (w *wakes) diskFreed() {
 	w.disks.now()
+	w.writers.Wake()
 	w.WakeAll()
 }
 

@@ -29,12 +29,8 @@ import (
 // version is the version of the file's format. A reader refuses files of a newer version.
 const version = 1
 
-const (
-	// saveEvery is the shortest time between two writes: of a burst of changes only the newest state is written.
-	saveEvery = time.Second
-	// retryEvery is how long to wait before a failed write is tried again.
-	retryEvery = 5 * time.Second
-)
+// saveEvery is the shortest time between two writes: of a burst of changes only the newest state is written.
+const saveEvery = time.Second
 
 // patience is how long after Open a server that wasn't reached yet isn't considered away: a node that starts must not
 // briefly run pods that were deleted while it was down.
@@ -50,6 +46,9 @@ type Server interface {
 // Store holds the API server's last answers. Objects that are passed to it or returned are read-only. Safe for
 // concurrent use.
 type Store struct {
+	// DiskFreed wakes parts whose writes failed when a disk can be written again. It may be replaced before Run.
+	DiskFreed *wake.Group
+
 	log     *checkpoint.Log
 	keyFile string
 	server  Server
@@ -87,7 +86,7 @@ type storedPod struct {
 
 // New returns an empty store with the file at a path. keyFile is empty if Secrets and tokens aren't stored.
 func New(path, keyFile string, server Server) *Store {
-	return &Store{log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(),
+	return &Store{DiskFreed: &wake.Group{}, log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(),
 		pods:  map[types.UID]*storedPod{},
 		users: map[object.Key]int{}, objects: map[object.Key]object.Object{},
 		tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
@@ -95,6 +94,9 @@ func New(path, keyFile string, server Server) *Store {
 
 // Run writes changes until ctx ends, and the remaining ones then. The error is nil.
 func (s *Store) Run(ctx context.Context) error {
+	freed, stop := s.DiskFreed.Subscribe()
+	defer stop()
+	var retry wake.Retry
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,13 +104,17 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-s.woken:
 		}
-		pause := saveEvery
-		if !s.save() {
-			pause = retryEvery
+		pause, early := saveEvery, freed
+		if s.save() {
+			retry.Succeeded()
+			early = nil
+		} else {
+			pause = retry.Failed()
 			s.woken.Wake()
 		}
 		select {
 		case <-ctx.Done():
+		case <-early:
 		case <-time.After(pause):
 		}
 	}

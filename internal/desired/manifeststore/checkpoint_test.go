@@ -282,25 +282,36 @@ func TestSaverMergesBursts(t *testing.T) {
 	})
 }
 
+// TestSaverTriesAgain: the pauses between writes grow, and end when a disk can be written again.
 func TestSaverTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "dir")
 		if err := os.WriteFile(dir, []byte("in the way"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := NewSaver(newStore(dir))
+		store, writes := newStore(dir), 0
+		s := NewSaver(store)
 		defer run(t, s)()
-		s.Put(func() []Record { return records("a") })
+		s.Put(func() []Record { writes++; return records("a") })
 		<-s.Outcome()
 		if s.Err() == nil {
 			t.Fatal("a write into what is no directory worked")
+		}
+		time.Sleep(10 * time.Second)
+		if synctest.Wait(); writes != 4 { // after 0, 1, 3 and 7 s
+			t.Errorf("%d writes in 10 s", writes)
+		}
+		time.Sleep(time.Hour)
+		if synctest.Wait(); writes > 70 {
+			t.Errorf("%d writes in an hour", writes)
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
+		store.DiskFreed.Wake()
 		<-s.Outcome()
-		if err := s.Err(); err != nil || time.Since(begin) > retryEvery {
+		if err := s.Err(); err != nil || time.Since(begin) > 0 {
 			t.Errorf("after %v the error is %v, want none", time.Since(begin), err)
 		}
 		if _, found := load(t, dir); !found {

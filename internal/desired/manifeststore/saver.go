@@ -8,12 +8,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-const (
-	// saveEvery is the minimum time between two writes: after a burst of changes, only the newest state is written.
-	saveEvery = 250 * time.Millisecond
-	// retryEvery is the delay before a failed write is retried.
-	retryEvery = 20 * time.Second
-)
+// saveEvery is the minimum time between two writes: after a burst of changes, only the newest state is written.
+const saveEvery = 250 * time.Millisecond
 
 // Saver writes a source's records in the background, so that a slow or failing disk delays no pod.
 //
@@ -56,6 +52,9 @@ func (s *Saver) Outcome() <-chan struct{} { return s.outcome }
 // Run writes records until ctx is done, then writes pending records and returns. It may be run again afterwards, but
 // not concurrently.
 func (s *Saver) Run(ctx context.Context) {
+	freed, stop := s.store.DiskFreed.Subscribe()
+	defer stop()
+	var retry wake.Retry
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,13 +62,17 @@ func (s *Saver) Run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		pause := saveEvery
-		if !s.save() {
-			pause = retryEvery
+		pause, early := saveEvery, freed
+		if s.save() {
+			retry.Succeeded()
+			early = nil
+		} else {
+			pause = retry.Failed()
 			s.wake.Wake()
 		}
 		select {
 		case <-ctx.Done():
+		case <-early:
 		case <-time.After(pause):
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
@@ -67,6 +68,10 @@ func (r Record) String() string { return r.What() + " of " + r.Origin }
 
 // Store is the checkpoint file of one source. It isn't safe for concurrent use.
 type Store struct {
+	// DiskFreed wakes parts whose writes failed when a disk can be written again. It may be replaced before a Saver
+	// runs.
+	DiskFreed *wake.Group
+
 	path   string
 	pods   string
 	source pod.Source
@@ -79,7 +84,8 @@ type Store struct {
 // NewStore returns the checkpoint of a source in dir, which Save creates if necessary (mode 0700). There may be only
 // one Store per source and dir at a time. The directory pods has a subdirectory per pod that has run, named by UID.
 func NewStore(dir, pods string, source pod.Source) *Store {
-	return &Store{path: filepath.Join(dir, string(source)+".json"), pods: pods, source: source}
+	return &Store{DiskFreed: &wake.Group{}, path: filepath.Join(dir, string(source)+".json"), pods: pods,
+		source: source}
 }
 
 // Ran returns the UIDs of the pods that have run on this node and aren't cleaned up.
