@@ -79,7 +79,9 @@ test: LAW_FROM = 1
 # Attacks are short here; `make attack` goes on for a minute each.
 test: ATTACK = 20s
 test: test-deps test-kernel lint tools images ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
-	+$(MAKE) --no-print-directory -j 2 unit parts
+	+$(MAKE) --no-print-directory parts & parts=$$!; \
+	$(MAKE) --no-print-directory unit || { kill $$parts; wait $$parts; exit 1; }; \
+	wait $$parts
 	+$(MAKE) --no-print-directory laws LAW_FROM=$(LAW_FROM)
 	+$(MAKE) --no-print-directory attack ATTACK=$(ATTACK)
 	+$(MAKE) --no-print-directory e2e

@@ -1,14 +1,21 @@
 package archtest
 
 import (
+	"context"
 	"go/ast"
 	"go/token"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // killed are tests that the Makefile leaves out of the step with the race detector, everywhere.
@@ -45,4 +52,26 @@ func TestNoTestIsLeftOut(t *testing.T) {
 			return true
 		})
 	})
+}
+
+// TestAFailedUnitTestEndsTheBuilds: `make test` ends what is built beside the unit tests as soon as one of these fails.
+func TestAFailedUnitTestEndsTheBuilds(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.mk")
+	text := "include Makefile\nunit:\n\t@false\nparts:\n\tsleep 600\n"
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--directory=../..", "--file=" + rules, "MAKE=make --file=" + rules}
+	for _, before := range []string{"test-deps", "test-kernel", "lint", "tools", "images"} {
+		args = append(args, "--old-file="+before)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "make", append(args, "test")...)
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.CombinedOutput()
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("make test: %v, %v\n%s", err, ctx.Err(), out)
+	}
 }
