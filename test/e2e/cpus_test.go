@@ -103,7 +103,7 @@ func TestExclusiveCPUs(t *testing.T) {
 		t.Errorf("recorded are %s, %s, %v", policy, shared, entries)
 	}
 	n.Write("late.yaml", pod("late"))
-	s = n.Await("a later pod shares the rest", node.Ready("late"), runsOn(n, "late", rest))
+	n.Await("a later pod shares the rest", node.Ready("late"), runsOn(n, "late", rest))
 
 	n.Kill()
 	file := filepath.Join(n.RootDir, "cpu_manager_state")

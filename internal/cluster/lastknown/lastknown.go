@@ -86,8 +86,8 @@ type storedPod struct {
 
 // New returns an empty store with the file at a path. keyFile is empty if Secrets and tokens aren't stored.
 func New(path, keyFile string, server Server) *Store {
-	return &Store{DiskFreed: &wake.Group{}, log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(),
-		pods:  map[types.UID]*storedPod{},
+	return &Store{DiskFreed: &wake.Group{}, log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server,
+		woken: wake.NewSlot(), pods: map[types.UID]*storedPod{},
 		users: map[object.Key]int{}, objects: map[object.Key]object.Object{},
 		tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
 }

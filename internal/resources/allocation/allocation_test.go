@@ -93,7 +93,9 @@ type plugins struct {
 
 func (p *plugins) Restore() error { return nil }
 
-func (p *plugins) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) { return "", "" }
+func (p *plugins) Fixes(*v1.Pod, *pod.Allocation, *pod.Allocation) (why, detail string) {
+	return "", ""
+}
 
 func (p *plugins) Awaits(*v1.Pod) *pod.Failure {
 	if p.absent == "" {

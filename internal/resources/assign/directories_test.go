@@ -185,6 +185,7 @@ func (d directory) check(t *testing.T, h *host) {
 				t.Errorf("pod %s is rejected: %v", uid, err)
 			}
 		}
+		h.overtaken()
 		h.runsOn("they stay", slices.Clone(on)...)
 		var kinds []string
 		for _, difference := range h.Differences() {
