@@ -70,7 +70,7 @@ type Config struct {
 	// PodsDir is the parent of the pods' directories. Known is the path of the file that stores the API server's
 	// last objects.
 	PodsDir, Known string
-	// DiskFreed wakes parts whose writes failed when a disk can be written again.
+	// DiskFreed wakes parts whose writes failed when a disk can be written again; nil if nothing finds that out.
 	DiskFreed *wake.Group
 	Meter     Meter
 	// ClientCertificate and ServingCertificate are the metrics of the node's certificates.
@@ -165,7 +165,9 @@ func New(c Config) (*Cluster, error) {
 	}
 	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client),
 		changed: wake.NewSlot()}
-	cl.known.DiskFreed = c.DiskFreed
+	if c.DiskFreed != nil {
+		cl.known.DiskFreed = c.DiskFreed
+	}
 	again := func() <-chan struct{} {
 		woken, _ := cl.reached.Subscribe() // never unsubscribed: used as long as the Cluster
 		return woken
