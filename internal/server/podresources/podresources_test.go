@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -68,7 +69,7 @@ func serve(t testing.TB, dir string, statuses *podstatus.Store, m Meter) (c *grp
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := New(Config{Dir: dir, Statuses: statuses, Devices: devices{}, Ready: ready, Meter: m}).Run(ctx); err != nil {
+		if err := New(Config{Dir: dir, Statuses: statuses, Devices: devices{}, CPUs: cpus{}, Ready: ready, Meter: m}).Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -119,10 +120,13 @@ func TestPodResources(t *testing.T) {
 		if err != nil || one.PodResources.GetName() != "web" || len(one.PodResources.Containers) != 3 || len(one.PodResources.Containers[1].Devices) != 1 || one.PodResources.Containers[1].Devices[0].Topology.Nodes[0].ID != 1 {
 			t.Errorf("one: %v, %v", one, err)
 		}
+		if b := one.GetPodResources().GetContainers()[2]; len(b.CpuIds) != 2 {
+			t.Errorf("CPUs: %v", b)
+		}
 		if _, err := client.Get(ctx, &api.GetPodResourcesRequest{PodNamespace: "other", PodName: "web"}); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), `"web"`) {
 			t.Errorf("one that isn't there: %v", err)
 		}
-		if all, err := client.GetAllocatableResources(ctx, &api.AllocatableResourcesRequest{}); err != nil || len(all.Devices) != 2 || len(all.CpuIds)+len(all.Memory) > 0 {
+		if all, err := client.GetAllocatableResources(ctx, &api.AllocatableResourcesRequest{}); err != nil || len(all.Devices) != 2 || len(all.CpuIds) != 3 || len(all.Memory) > 0 {
 			t.Errorf("allocatable: %v, %v", all, err)
 		}
 		if info, err := os.Lstat(Socket(dir)); err != nil || info.Mode() != os.ModeSocket|0o600 {
@@ -159,10 +163,22 @@ func BenchmarkList(b *testing.B) {
 	for i := range 500 {
 		publish(statuses, fmt.Sprint("pod-", i), v1.PodRunning)
 	}
-	l := lister{Server: New(Config{Statuses: statuses, Devices: devices{}, Meter: &meter{}})}
+	l := lister{Server: New(Config{Statuses: statuses, Devices: devices{}, CPUs: cpus{}, Meter: &meter{}})}
 	for b.Loop() {
 		if _, err := l.List(b.Context(), nil); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
+
+// cpus are those of container b.
+type cpus struct{}
+
+func (cpus) Own(_ types.UID, container string) cpuset.CPUSet {
+	if container == "b" {
+		return cpuset.New(2, 3)
+	}
+	return cpuset.New()
+}
+
+func (cpus) Allocatable() cpuset.CPUSet { return cpuset.New(1, 2, 3) }

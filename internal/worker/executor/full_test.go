@@ -68,7 +68,7 @@ func TestReserveIsGivenUp(t *testing.T) {
 		}
 		reported := 0
 		f := &fullDisk{reserve: filepath.Join(root, room.Dir)}
-		r := New(Config{Runtime: f, Observer: f, Cgroups: cgroupsOf{}, Records: f, Reserve: reserve, DiskFailed: func(error) { reported++ }, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
+		r := New(Config{Runtime: f, Observer: f, Allocations: noAllocations{}, Cgroups: cgroupsOf{}, Records: f, Reserve: reserve, DiskFailed: func(error) { reported++ }, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
 		result := r.Do(t.Context(), nil, nil, "u", tc.action)
 		if !slices.Equal(f.did, tc.did) || (result.Failure != nil) != (len(tc.did) == 1) {
 			t.Errorf("%s: did %q, want %q; failure %+v", name, f.did, tc.did, result.Failure)
@@ -144,7 +144,7 @@ func (stuck) RequestRefresh(types.UID)                                  {}
 
 // TestStopThatIsNotNoted: a runtime that can't write down that a container has stopped is asked again after a pause, not at once.
 func TestStopThatIsNotNoted(t *testing.T) {
-	r := New(Config{Runtime: stuck{}, Observer: stuck{}, Cgroups: cgroupsOf{}, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}},
+	r := New(Config{Runtime: stuck{}, Observer: stuck{}, Allocations: noAllocations{}, Cgroups: cgroupsOf{}, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}},
 		Settings: func() *translate.Settings { return &translate.Settings{} }})
 	result := r.Do(t.Context(), nil, nil, "u", pod.Action{Kind: pod.StopContainer, ID: "c", Container: "web"})
 	if f := result.Failure; f == nil || !strings.Contains(f.Message, "still reports it as running") {

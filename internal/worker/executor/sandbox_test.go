@@ -107,7 +107,7 @@ func (w *sandboxWorld) OrphanCleaned(uid types.UID, failed bool) {
 func (w *sandboxWorld) RequestRefresh(types.UID) {}
 func (w *sandboxWorld) runner() *Executor {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
-	return New(Config{Runtime: w, Observer: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: seen{w}, Users: w, HostIPs: func() []string { return nil },
+	return New(Config{Runtime: w, Observer: w, Allocations: noAllocations{}, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: seen{w}, Users: w, HostIPs: func() []string { return nil },
 		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
 }
 
@@ -409,7 +409,7 @@ func (*thaws) RequestRefresh(types.UID) {}
 // What is frozen can't end.
 func TestWhatIsToEndIsThawed(t *testing.T) {
 	th := &thaws{}
-	r := New(Config{Runtime: th, Observer: th, Cgroups: th, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
+	r := New(Config{Runtime: th, Observer: th, Allocations: noAllocations{}, Cgroups: th, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
 	r.Do(t.Context(), nil, nil, "u", pod.Action{Kind: pod.StopContainer, ID: "c"})
 	r.Do(t.Context(), nil, nil, "u", pod.Action{Kind: pod.StopSandbox, ID: "s"})
 	if want := []string{`thaw u "c"`, "stop c", `thaw u ""`, "stop s"}; !slices.Equal(th.did, want) {
@@ -452,7 +452,7 @@ func (*stops) SandboxStopped(string) {}
 func TestDeadSandboxesAreStoppedInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stops{let: make(chan struct{})}
-		r := New(Config{Runtime: s, Observer: s, Cgroups: cgroupsOf{}, Parallel: 1, Log: logr.Discard()})
+		r := New(Config{Runtime: s, Observer: s, Allocations: noAllocations{}, Cgroups: cgroupsOf{}, Parallel: 1, Log: logr.Discard()})
 		o := &pod.Observed{UID: "u", Sandboxes: []pod.Sandbox{
 			{ID: "dead1", State: pod.SandboxNotReady}, {ID: "dead2", State: pod.SandboxNotReady}, {ID: "dead3", State: pod.SandboxNotReady},
 			{ID: "host", State: pod.SandboxNotReady, HostNetwork: true}, {ID: "ready", State: pod.SandboxReady}}}

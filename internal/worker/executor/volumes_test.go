@@ -157,11 +157,9 @@ func (w *volumeWorld) Release(_ context.Context, uid types.UID) error {
 }
 
 // grants grants every container half a CPU.
-type grants struct{ Allocations }
+type grants struct{ noAllocations }
 
 func (grants) Release(types.UID) {}
-
-func (grants) Get(types.UID) *pod.Allocation { return nil }
 
 func (grants) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	a := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}

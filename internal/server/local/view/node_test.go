@@ -25,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/assign"
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -47,7 +48,7 @@ func TestNode(t *testing.T) {
 		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &p.Status})
 	}
 	merger.Report(desired.Report{Source: pod.SourceFile, Claims: []desired.Claim{{Desired: &pod.Desired{Pod: begins, Source: pod.SourceFile}}}})
-	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Disks: disks{}, Hanging: answers, NodeProblems: func() []pod.Problem { return []pod.Problem{{Message: "unwatched"}} }, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
+	a := New(Config{Node: "n1", CPUs: func() *assign.Status { return nil }, Statuses: statuses, Desired: merger, Cluster: &troubles{}, Disks: disks{}, Hanging: answers, NodeProblems: func() []pod.Problem { return []pod.Problem{{Message: "unwatched"}} }, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
 		Current: func() *config.Config {
 			return &config.Config{Kubelet: v1beta1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}}
 		},
