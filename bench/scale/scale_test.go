@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,14 +21,21 @@ func TestServeAndMissingAgent(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build bench: %v\n%s", err, out)
 	}
+	places := func() []string {
+		list, err := filepath.Glob("/tmp/deckhand-scale-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	before := places() // of measurements that were killed
 	var out strings.Builder
 	err := Run(t.Context(), Options{BinDir: t.TempDir(), Counts: []int{1}, MemCRI: []string{bench, "memcri"}, Out: &out})
 	if err == nil || !strings.Contains(err.Error(), "start agent") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error is %v, want only that the agent can't be started", err)
 	}
-	left, err := filepath.Glob("/tmp/deckhand-scale-*")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v (%v)", left, err)
+	if left := places(); !slices.Equal(left, before) {
+		t.Errorf("left behind: %v, before were %v", left, before)
 	}
 }
 
