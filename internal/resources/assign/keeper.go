@@ -28,6 +28,8 @@ type instance struct {
 	// they have to be read again.
 	has           cpuset.CPUSet
 	unread, stale bool
+	// logged says that the error of the last read is in the log.
+	logged bool
 	// behind is set after the agent has changed them itself, until the runtime has changed them, too.
 	behind bool
 	// starting says that the runtime is starting it: it can't be moved before that has ended.
@@ -99,8 +101,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Changed has to be called when containers have started or ended, and after a change of the desired
-// pods. It doesn't wait.
+// Changed has to be called when containers have started or ended, and after a change of the desired pods. It doesn't
+// wait.
 func (m *Manager) Changed() {
 	if m.active() {
 		m.grown.Wake()
@@ -338,14 +340,16 @@ func (m *Manager) follow(ctx context.Context) (complete bool) {
 	complete = true
 	for _, i := range unknown {
 		has, err := m.conf.Cgroups.CPUs(ctx, i.uid, i.id)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
-			complete = false
-			m.conf.Log.Error(err, "Can't read which CPUs a container runs on; moving it", "podUID", i.uid,
-				"containerName", i.name, "containerID", i.id)
-		}
 		m.mu.Lock()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+			if complete = false; !i.logged {
+				m.conf.Log.Error(err, "Can't read which CPUs a container runs on; moving it", "podUID", i.uid,
+					"containerName", i.name, "containerID", i.id)
+			}
+			i.logged = true
+		}
 		if i.unread = err != nil; err == nil {
-			i.has = has
+			i.has, i.logged = has, false
 			m.notify()
 		}
 		m.mu.Unlock()
@@ -372,8 +376,7 @@ func (m *Manager) runs(of owner) bool {
 }
 
 // clear waits until no other container runs on the CPUs. The error is a *pod.Failure that names a container that still
-// does.
-// It returns nil at once if the CPUs aren't the container's own any more.
+// does. It returns nil at once if the CPUs aren't the container's own any more.
 func (m *Manager) clear(ctx context.Context, of owner, set cpuset.CPUSet) error {
 	limit := time.After(clearWithin)
 	for wakes := m.shrunk.Wake; ; wakes = func() {} {
